@@ -1,0 +1,1 @@
+"""What the notebooks need around the engine: tooling, checks, doctor."""

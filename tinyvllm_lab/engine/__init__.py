@@ -1,0 +1,1 @@
+"""Requests, schedulers, executors, the engine loop, events, metrics and replay."""

@@ -1,0 +1,1 @@
+"""Find, build, launch and x-ray the CUDA kernels, on a GPU or on the CPU."""

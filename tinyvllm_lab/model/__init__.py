@@ -1,0 +1,1 @@
+"""From files to logits: Safetensors, config, tokenizer, Llama forward, sampling."""

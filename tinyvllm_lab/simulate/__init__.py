@@ -1,0 +1,1 @@
+"""Simulated time: hardware, cost model, virtual clock, workloads."""

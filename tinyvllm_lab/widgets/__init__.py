@@ -1,0 +1,1 @@
+"""The visualizer: one anywidget per panel, fed by the engine's events."""
