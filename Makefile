@@ -1,0 +1,58 @@
+# make lab    sets everything up and opens JupyterLab on chapter 00
+# make test   sets everything up and runs every check
+# Each target installs what it needs into .venv, once. `make help` lists all of them.
+
+VENV ?= .venv
+PYTHON ?= python3
+# Test processes. Each computes with one thread.
+JOBS ?= 2
+# More options for JupyterLab, for example LAB_ARGS="--no-browser --port 8899".
+LAB_ARGS ?=
+
+BIN := $(VENV)/bin
+unexport PYTHONHOME PYTHONPATH
+
+.DEFAULT_GOAL := help
+.PHONY: help lab test notebooks docs bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
+	  awk -F '|' '{ printf "%-16s%s\n", $$1, $$2 }'
+
+lab: $(VENV)/.lab ## JupyterLab on chapter 00, with the shipped notebooks trusted
+	@$(BIN)/tinyvllm-lab lab $(LAB_ARGS)
+
+test: $(VENV)/.test ## lint, types, all tests, every notebook, the wheel
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n $(JOBS) --dist loadfile
+
+notebooks: $(VENV)/.test ## run every notebook again and write its outputs into it
+	$(BIN)/python -m tinyvllm_lab.course.notebooks write
+
+docs: $(VENV)/.test ## the chapters as web pages, in docs-html/
+	$(BIN)/python -m tinyvllm_lab.course.notebooks html docs-html
+
+bench: $(VENV)/.test ## every measurement in tests/bench
+	@set -e; for bench in tests/bench/bench_*.py; do \
+	  echo "== $$bench"; $(BIN)/python "$$bench"; done
+
+clean: ## remove what was built (not .venv)
+	rm -rf build dist docs-html .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find tinyvllm_lab tests notebooks \( -name __pycache__ -o -name .ipynb_checkpoints \) \
+	  -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tinyvllm-lab needs \
+	Python 3.11 or newer. Name one: make lab PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+
+# Stamps: the second time, nothing is installed unless these two files changed.
+$(VENV)/.lab: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -c constraints.txt -e '.[lab]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -c constraints.txt -e '.[lab,scale,test]'
+	@touch $@ $(VENV)/.lab
