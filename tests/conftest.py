@@ -2,7 +2,8 @@
 
 A test that needs a program which a machine may lack says so: `@pytest.mark.needs("chromium")`.
 Without it the test is not run, and one line at the end says what would run it. With CI=true
-nothing may be left out: there every skipped test is a failure.
+nothing may be left out: there every skipped test is a failure. A test that does
+`record_property("took", text)` gets `text` printed at the end.
 """
 
 import os
@@ -72,6 +73,10 @@ def _refuse_skip(report):
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in report.user_properties:
+            if name == "took":
+                terminalreporter.write_line(value)
     reasons = Counter(_skip_reason(r) for r in terminalreporter.stats.get("skipped", []))
     for reason, count in sorted(reasons.items()):
         terminalreporter.write_line(f"not run: {count} test(s): {reason}")

@@ -17,5 +17,6 @@ __getattr__, __all__ = lazy_attributes(
         "EngineRunner": "tinyvllm_lab.engine.runner",
         "EventLog": "tinyvllm_lab.engine.log",
         "TinyVllmError": "tinyvllm_lab.errors",
+        "require": "tinyvllm_lab.course.require",
     },
 )

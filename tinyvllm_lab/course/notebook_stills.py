@@ -1,0 +1,76 @@
+"""Pictures for readers without a kernel: a chart in a stored notebook also stands there as PNG.
+
+GitHub, print and a notebook that is not trusted show neither plotly's data nor a widget. Plotly's
+own engine draws the PNG, in the Chromium of this machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+from nbformat import NotebookNode
+
+from tinyvllm_lab.course.notebook_run import PLOTLY
+from tinyvllm_lab.errors import TinyVllmError
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+WIDTH, HEIGHT = 700, 380  # px, of a figure that does not say its size
+SCALE = 2  # pixels per px: sharp on a laptop, and in print
+
+
+def add_stills(nb: NotebookNode) -> int:
+    """Give each plotly output of `nb` an `image/png`; returns how many there are.
+
+    Raises:
+        TinyVllmError: there are figures, but no kaleido or no Chromium to draw them.
+    """
+    outputs = list(_plotly_outputs(nb))
+    if outputs:
+        for output, png in zip(outputs, _draw([o.data[PLOTLY] for o in outputs]), strict=True):
+            output.data["image/png"] = base64.b64encode(png).decode()
+    return len(outputs)
+
+
+def _plotly_outputs(nb: NotebookNode) -> Iterator[NotebookNode]:
+    for cell in nb.cells:
+        for output in cell.get("outputs", []):
+            if PLOTLY in output.get("data", {}):
+                yield output
+
+
+def _draw(figures: list[dict[str, Any]]) -> Iterator[bytes]:
+    kaleido, browser = _import_kaleido(), _find_browser()
+    kaleido.start_sync_server(n=1, path=browser, silence_warnings=True)
+    try:
+        for figure in figures:
+            layout = figure.get("layout", {})
+            size = {"width": layout.get("width", WIDTH), "height": layout.get("height", HEIGHT)}
+            spec = {"data": figure["data"], "layout": layout}
+            yield kaleido.calc_fig_sync(spec, opts={"format": "png", "scale": SCALE, **size})
+    finally:
+        kaleido.stop_sync_server(silence_warnings=True)
+
+
+def _import_kaleido() -> Any:
+    try:
+        import kaleido
+    except ImportError:
+        raise TinyVllmError(
+            "The package kaleido is not installed; it draws the stills.",
+            fix="pip install 'tinyvllm-lab[test]'",
+        ) from None
+    return kaleido
+
+
+def _find_browser() -> str:
+    for name in BROWSERS:
+        if path := shutil.which(name):
+            return path
+    raise TinyVllmError(
+        "No Chromium on this machine; it draws the stills.",
+        expected=f"one of {', '.join(BROWSERS)} on the PATH",
+        fix="Install Chromium.",
+    )
