@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from struct import error as StructError
 from struct import pack_into
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,13 +24,14 @@ from numpy.typing import NDArray
 
 from tinyvllm_lab.engine.config import EngineConfig
 from tinyvllm_lab.engine.events import VOCABULARY, Kind, Phase, Reason
-from tinyvllm_lab.errors import EngineError
+from tinyvllm_lab.engine.state import EngineState
+from tinyvllm_lab.errors import ConfigError, EngineError
 
 WIDTH = 4
 """Integers of one event: kind, a, b, c."""
 
 _KIND_OF_VALUE: dict[int, Kind] = {int(kind): kind for kind in Kind}
-_STEP = int(Kind.STEP)
+_STEP, _FINISH = int(Kind.STEP), int(Kind.FINISH)
 _INITIAL_EVENTS = 4096
 
 
@@ -70,7 +72,10 @@ class EventLog:
 
     Args:
         config: the engine's settings at the start of the run.
-        capacity: most events to keep; None keeps all. See `drop_steps`.
+        capacity: most events to keep (32 bytes each; twice that while the columns move); None keeps
+            all. When a flush goes beyond it, the oldest whole steps are dropped, their requests
+            that have ended are forgotten, and `oldest_state` takes their place. The newest step
+            is always kept.
 
     Attributes:
         buffer: events not flushed yet, four integers each. The list object never changes.
@@ -78,9 +83,14 @@ class EventLog:
             `add_request`.
         knob_values: names and values that `KNOB` events point to; see `intern_knob`.
         texts: text of the token ids that occur, for panels that show text: token id -> text.
+
+    Raises:
+        ConfigError: the capacity is not a positive number.
     """
 
     def __init__(self, config: EngineConfig | None = None, capacity: int | None = None) -> None:
+        if capacity is not None and capacity < 1:
+            raise ConfigError(f"The log's capacity is {capacity}.", expected="1 event or more")
         self.config = config
         self.capacity = capacity
         self.buffer: list[int] = []
@@ -91,8 +101,14 @@ class EventLog:
         # Rows are written once and never changed, and growing allocates a new array: a view that
         # another thread took earlier stays valid.
         self._rows = np.empty((_INITIAL_EVENTS, WIDTH), np.int64)  # [allocated, 4]
+        self._origin = 0  # number of the event in row 0
+        self._first = 0
         self._count = 0
-        self._step_starts: list[int] = []
+        self._step_starts: list[int] = []  # of the kept steps, and of the first dropped ones
+        self._first_start = 0  # the kept steps begin here in the list
+        self._dropped_starts = 0  # steps no longer in the list
+        self._oldest = EngineState()
+        self._lock = Lock()
 
     # Writing
 
@@ -105,13 +121,15 @@ class EventLog:
         buffer = self.buffer
         if not buffer:
             return
-        start = self._count
-        stop = start + len(buffer) // WIDTH
-        if stop > len(self._rows):
-            self._grow(stop)
-        self._write(start, buffer)
-        self._step_starts += _step_starts(buffer, start)
-        self._count = stop
+        with self._lock:
+            start, count = self._count, len(buffer) // WIDTH
+            if start + count - self._origin > len(self._rows):
+                self._make_room(count)
+            self._write(start - self._origin, buffer)
+            self._step_starts += _step_starts(buffer, start)
+            self._count = start + count
+            if self.capacity is not None and self._count - self._first > self.capacity:
+                self._drop_steps(self.capacity)
         buffer.clear()
 
     def add_request(
@@ -163,12 +181,12 @@ class EventLog:
     @property
     def first_event(self) -> int:
         """Number of the oldest event that is kept."""
-        return 0
+        return self._first
 
     @property
     def first_step(self) -> int:
         """Number of the oldest step that is kept."""
-        return 0
+        return self._dropped_starts + self._first_start
 
     @property
     def num_events(self) -> int:
@@ -178,59 +196,110 @@ class EventLog:
     @property
     def num_steps(self) -> int:
         """Steps flushed since the start of the run."""
-        return len(self._step_starts)
+        return self._dropped_starts + len(self._step_starts)
 
     def __len__(self) -> int:
-        return self.num_events - self.first_event
+        return self._count - self._first
 
     def as_array(self) -> NDArray[np.int64]:
         """All kept events as a read-only view, int64 `[num_events - first_event, 4]`."""
-        view = self._rows[: self._count]
-        view.flags.writeable = False
-        return view
+        with self._lock:
+            return self._view(self._first, self._count)
+
+    def rows(self, start: int, stop: int) -> NDArray[np.int64]:
+        """The events `start .. stop - 1`, by number, as a read-only view, int64 `[events, 4]`.
+
+        Raises:
+            IndexError: the log does not hold them all.
+        """
+        with self._lock:
+            if not self._first <= start <= stop <= self._count:
+                kept = f"{self._first} to {self._count - 1}"
+                raise IndexError(f"events {start} to {stop - 1} are not in the log ({kept})")
+            return self._view(start, stop)
 
     def step_of(self, event: int) -> int:
         """The step that an event belongs to, by its number."""
-        return max(bisect_right(self._step_starts, event) - 1, 0)
+        with self._lock:
+            place = bisect_right(self._step_starts, event, lo=self._first_start)
+            return self._dropped_starts + max(place - 1, self._first_start)
 
     def step_range(self, step: int) -> range:
-        """The numbers of the events of a step."""
-        starts = self._step_starts
-        if not 0 <= step < len(starts):
-            raise IndexError(f"step {step} is not in the log (0 to {len(starts) - 1})")
-        stop = starts[step + 1] if step + 1 < len(starts) else self._count
-        return range(starts[step] if step else 0, stop)
+        """The numbers of the events of a step.
 
-    def step_rows(self, step: int) -> NDArray[np.int64]:
-        """The events of a step as a view, int64 `[events, 4]`."""
-        numbers = self.step_range(step)
-        return self.as_array()[numbers.start : numbers.stop]
+        Raises:
+            IndexError: the log does not hold the step.
+        """
+        with self._lock:
+            if not self.first_step <= step < self.num_steps:
+                kept = f"{self.first_step} to {self.num_steps - 1}"
+                raise IndexError(f"step {step} is not in the log ({kept})")
+            place = step - self._dropped_starts
+            starts = self._step_starts
+            stop = starts[place + 1] if place + 1 < len(starts) else self._count
+            return range(starts[place] if step > self.first_step else self._first, stop)
 
     def events(self, step: int) -> Iterator[Event]:
         """The events of a step, for people."""
         numbers = self.step_range(step)
-        for number, row in zip(numbers, self.step_rows(step).tolist(), strict=True):
-            yield Event(number, step, _KIND_OF_VALUE.get(row[0], row[0]), *row[1:])
+        rows = self.rows(numbers.start, numbers.stop).tolist()
+        for number, (kind, a, b, c) in zip(numbers, rows, strict=True):
+            yield Event(number, step, _KIND_OF_VALUE.get(kind, kind), a, b, c)
+
+    def oldest_state(self) -> EngineState:
+        """A copy of the state before the oldest kept event."""
+        with self._lock:
+            return self._oldest.copy()
 
     # Columns
 
-    def _write(self, start: int, buffer: list[int]) -> None:
+    def _view(self, start: int, stop: int) -> NDArray[np.int64]:
+        view = self._rows[start - self._origin : stop - self._origin]
+        view.flags.writeable = False
+        return view
+
+    def _write(self, row: int, buffer: list[int]) -> None:
         # Packing straight into the array's memory is 3 times as fast as numpy's conversion of a
         # list: 25 ns an event.
         try:
             if len(buffer) % WIDTH:
                 raise ValueError(f"{len(buffer)} values")
-            pack_into(f"{len(buffer)}q", self._rows.data.cast("B"), start * WIDTH * 8, *buffer)
+            pack_into(f"{len(buffer)}q", self._rows.data.cast("B"), row * WIDTH * 8, *buffer)
         except (StructError, ValueError) as error:
             raise EngineError(
                 f"The event buffer is broken: {error}.",
                 expected="four integers of 64 bits per event: buffer += (kind, a, b, c)",
             ) from error
 
-    def _grow(self, needed: int) -> None:
-        grown = np.empty((max(needed, 2 * len(self._rows)), WIDTH), np.int64)
-        grown[: self._count] = self._rows[: self._count]
-        self._rows = grown
+    def _make_room(self, count: int) -> None:
+        kept = self._view(self._first, self._count)
+        grown = np.empty((max(2 * (len(kept) + count), _INITIAL_EVENTS), WIDTH), np.int64)
+        grown[: len(kept)] = kept
+        self._rows, self._origin = grown, self._first
+
+    # The ring
+
+    def _drop_steps(self, capacity: int) -> None:
+        """Drop the oldest steps until `capacity` events are left, or only the newest step."""
+        starts = self._step_starts
+        while self._count - self._first > capacity and self._first_start + 1 < len(starts):
+            self._first_start += 1
+            self._drop_events(starts[self._first_start])
+        if 2 * self._first_start > len(starts):  # so that each entry moves once at most
+            del starts[: self._first_start]
+            self._dropped_starts += self._first_start
+            self._first_start = 0
+
+    def _drop_events(self, stop: int) -> None:
+        ended = []
+        for kind, a, b, c in self._view(self._first, stop).tolist():
+            self._oldest.apply(kind, a, b, c)
+            if kind == _FINISH:
+                ended.append(a)
+        for request in ended:
+            self._oldest.forget_finished(request)
+            self.requests.pop(request, None)
+        self._first = stop
 
 
 def _step_starts(buffer: list[int], first: int) -> list[int]:
