@@ -25,6 +25,9 @@ class StepPlan:
     starts: list[int] = field(default_factory=list)
     samples: list[bool] = field(default_factory=list)
     total_tokens: int = 0
+    num_padding_tokens: int = 0
+    """Static batching: tokens that a rectangular batch would compute on top, for empty seats and
+    shorter rows. Our torch executor is ragged and does not; the cost model can charge for them."""
     swap_out: list[tuple[int, int]] = field(default_factory=list)
     """(block, host_block) pairs."""
     swap_in: list[tuple[int, int]] = field(default_factory=list)
