@@ -20,8 +20,6 @@ from tinyvllm_lab.engine.state_rules import RULES, RequestState
 if TYPE_CHECKING:
     from tinyvllm_lab.engine.log import EventLog
 
-_SCHEDULED, _FINISH = int(Kind.SCHEDULED), int(Kind.FINISH)
-_ADMIT, _RESUME = int(Kind.ADMIT), int(Kind.RESUME)
 _JOURNAL = ("_journal", "undoable_to")
 
 
@@ -123,11 +121,11 @@ class EngineState:
     def apply(self, kind: int, a: int, b: int, c: int) -> None:
         """Take one event forwards."""
         if self._journal is not None:
-            self._journal.append((None, kind, b, c))
+            self._journal.append((None, kind))
         rule = RULES.get(kind)
         if rule is not None:
             rule(self, a, b, c)
-        self._count(kind, b, c, 1)
+        self.counts[kind] += 1
         self.position += 1
 
     def undo(self) -> None:
@@ -142,8 +140,7 @@ class EngineState:
         while what is not None:
             what(*values)
             what, *values = self._journal.pop()
-        kind, b, c = values
-        self._count(kind, b, c, -1)
+        self.counts[values[0]] -= 1
         self.position -= 1
 
     def forget(self) -> None:
@@ -151,15 +148,6 @@ class EngineState:
         self.undoable_to = self.position
         if self._journal is not None:
             self._journal.clear()
-
-    def _count(self, kind: int, b: int, c: int, sign: int) -> None:
-        self.counts[kind] += sign
-        if kind == _SCHEDULED:
-            self.tokens[c] += sign * b
-        elif kind in (_ADMIT, _RESUME):
-            self.hit_tokens[kind] += sign * c
-        elif kind == _FINISH:
-            self.finished[b] += sign
 
     # Changes that can be taken back, for the rules
 
@@ -182,6 +170,12 @@ class EngineState:
         if self._journal is not None:
             self._journal.append((_put, table, key, table.get(key)))
         _put(table, key, value)
+
+    def add(self, counter: Counter[int], key: int, amount: int) -> None:
+        """Add to a counter."""
+        if self._journal is not None:
+            self._journal.append((_add, counter, key, -amount))
+        counter[key] += amount
 
     def insert(self, items: list[int], index: int, item: int) -> None:
         """Insert into a list."""
@@ -224,6 +218,10 @@ def _put(table: dict[int, Any], key: int, value: Any) -> None:
         table.pop(key, None)
     else:
         table[key] = value
+
+
+def _add(counter: Counter[int], key: int, amount: int) -> None:
+    counter[key] += amount
 
 
 def state_at(log: EventLog, step: int) -> EngineState:

@@ -74,6 +74,16 @@ def _submit(state: EngineState, request: int, prompt_tokens: int, max_tokens: in
     state.put(state.queue, request, record.place)
 
 
+def _admit(state: EngineState, request: int, slot: int, hit_tokens: int) -> None:
+    state.add(state.hit_tokens, Kind.ADMIT, hit_tokens)
+    _seat(state, request, slot, hit_tokens)
+
+
+def _resume(state: EngineState, request: int, slot: int, hit_tokens: int) -> None:
+    state.add(state.hit_tokens, Kind.RESUME, hit_tokens)
+    _seat(state, request, slot, hit_tokens)
+
+
 def _seat(state: EngineState, request: int, slot: int, hit_tokens: int) -> None:
     record = state.record(request)
     state.assign(record, "status", Status.RUNNING)
@@ -98,6 +108,7 @@ def _finish(state: EngineState, request: int, reason: int, slot: int) -> None:
     record = state.record(request)
     _leave(state, record, Status.FINISHED, slot)
     state.assign(record, "reason", reason)
+    state.add(state.finished, reason, 1)
     state.put(state.queue, request, None)
     if record.host_blocks:  # its swap space goes with it
         state.assign(record, "host_blocks", [])
@@ -129,6 +140,7 @@ def _scheduled(state: EngineState, request: int, tokens: int, phase: int) -> Non
     # Without a KV cache every step computes the whole sequence again.
     computed = min(record.num_computed + tokens, record.num_tokens)
     state.assign(record, "num_computed", computed)
+    state.add(state.tokens, phase, tokens)
 
 
 def _token(state: EngineState, request: int, token_id: int, num_output: int) -> None:
@@ -199,8 +211,8 @@ def _knob(state: EngineState, knob: int, old: int, new: int) -> None:
 
 RULES: dict[int, Callable[[EngineState, int, int, int], None]] = {
     Kind.SUBMIT: _submit,
-    Kind.ADMIT: _seat,
-    Kind.RESUME: _seat,
+    Kind.ADMIT: _admit,
+    Kind.RESUME: _resume,
     Kind.SCHEDULED: _scheduled,
     Kind.TOKEN: _token,
     Kind.PREEMPT: _preempt,
