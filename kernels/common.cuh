@@ -1,0 +1,113 @@
+// common.cuh: what every kernel of the course includes.
+//
+// Plain CUDA C++ without host code: nvcc, NVRTC, PyCUDA and the CPU back end read the same file.
+// Names end in their element type: `_f32` or `_bf16`. Whatever the type, sums are kept in float.
+//
+// Rules that hold in every file
+//   * Sizes are arguments; no row, context or vocabulary has a largest length.
+//   * Offsets into large tensors are 64-bit: a KV cache easily has more than 2^31 elements.
+//   * A block is a whole number of warps (blockDim.x is a multiple of 32) wherever a kernel shuffles.
+//   * All threads of a block reach every __syncthreads: a thread without work takes part with a
+//     neutral value instead of returning early.
+#pragma once
+#include <cuda_bf16.h>
+
+#define FULL_MASK 0xffffffffu
+// NVRTC has no INFINITY, so minus infinity is spelled by its bits.
+#define NEG_INF __int_as_float((int)0xff800000)
+
+using bf16 = __nv_bfloat16;
+using int64 = long long;
+using uint64 = unsigned long long;
+
+// ---- element types -----------------------------------------------------------------------------
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(bf16 x) { return __bfloat162float(x); }
+
+template <typename T> __device__ __forceinline__ T from_float(float x);
+template <> __device__ __forceinline__ float from_float<float>(float x) { return x; }
+template <> __device__ __forceinline__ bf16 from_float<bf16>(float x) { return __float2bfloat16(x); }
+
+// Sixteen bytes: the widest load or store that one thread can make. 4 floats or 8 bf16.
+template <typename T> struct alignas(16) Pack {
+    static constexpr int SIZE = 16 / sizeof(T);
+    T at[SIZE];
+};
+
+template <typename T> __device__ __forceinline__ Pack<T> load_pack(const T* address) {
+    return *reinterpret_cast<const Pack<T>*>(address);
+}
+template <typename T> __device__ __forceinline__ void store_pack(T* address, const Pack<T>& pack) {
+    *reinterpret_cast<Pack<T>*>(address) = pack;
+}
+
+// How many whole packs start at `address`: none if it is not a multiple of 16 bytes, as in every
+// odd row of a matrix with an odd width. The rest is done element by element.
+template <typename T, typename N>
+__device__ __forceinline__ N whole_packs(const T* address, N count) {
+    const bool aligned = reinterpret_cast<uint64>(address) % 16 == 0;
+    return aligned ? count / Pack<T>::SIZE : 0;
+}
+
+// Copies `count` elements; the caller is number `first` of `stride` threads that share the work.
+template <typename T>
+__device__ __forceinline__ void copy_elements(T* target, const T* source, int64 count, int64 first,
+                                              int64 stride) {
+    constexpr int SIZE = Pack<T>::SIZE;
+    const int64 packs = min(whole_packs(source, count), whole_packs(target, count));
+    for (int64 p = first; p < packs; p += stride)
+        store_pack(target + p * SIZE, load_pack(source + p * SIZE));
+    for (int64 i = packs * SIZE + first; i < count; i += stride) target[i] = source[i];
+}
+
+// An unsigned number that sorts like the float: negative floats have all bits turned, positive
+// ones only the sign. NaN sorts below everything.
+__device__ __forceinline__ unsigned sort_key(float value) {
+    if (!(value == value)) return 0;
+    const unsigned bits = __float_as_uint(value + 0.0f);  // + 0 makes -0 equal to +0
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+// ---- reductions --------------------------------------------------------------------------------
+// Butterfly: in log2(32) = 5 exchanges every lane of the warp has the result.
+template <typename V> __device__ __forceinline__ V warp_sum(V value) {
+    for (int offset = 16; offset > 0; offset /= 2)
+        value += __shfl_xor_sync(FULL_MASK, value, offset);
+    return value;
+}
+template <typename V> __device__ __forceinline__ V warp_max(V value) {
+    for (int offset = 16; offset > 0; offset /= 2) {
+        const V other = __shfl_xor_sync(FULL_MASK, value, offset);
+        value = other > value ? other : value;
+    }
+    return value;
+}
+
+// One value per warp goes through shared memory, and every warp reduces those again: all threads
+// of the block get the result. The first barrier protects `partial` from the previous call, whose
+// slow warps may still be reading it (a write-after-read hazard).
+template <typename V> __device__ __forceinline__ V block_sum(V value) {
+    __shared__ V partial[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    value = warp_sum(value);
+    __syncthreads();
+    if (lane == 0) partial[warp] = value;
+    __syncthreads();
+    return warp_sum(lane < warps ? partial[lane] : V(0));
+}
+// `lowest` is what the maximum of nothing is.
+template <typename V> __device__ __forceinline__ V block_max(V value, V lowest) {
+    __shared__ V partial[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    value = warp_max(value);
+    __syncthreads();
+    if (lane == 0) partial[warp] = value;
+    __syncthreads();
+    return warp_max(lane < warps ? partial[lane] : lowest);
+}
+
+// ---- entry points ------------------------------------------------------------------------------
+// KERNEL(threads): a kernel that Python finds by its plain name, launched with at most `threads`
+// threads a block (the compiler plans its registers for that).
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define FOR_EACH_DTYPE(MACRO) MACRO(f32, float) MACRO(bf16, bf16)

@@ -1,0 +1,54 @@
+#include "common.cuh"
+
+template <typename T>
+__device__ void reshape_and_cache_naive(T* k_cache, T* v_cache, const T* k, const T* v,
+                                        const int64* slot_mapping, int tokens, int width) {
+    const int64 token = blockIdx.x * blockDim.x + threadIdx.x;
+    if (token >= tokens || slot_mapping[token] < 0) return;
+    const int64 slot = slot_mapping[token];
+    for (int i = 0; i < width; ++i) {
+        k_cache[slot * width + i] = k[token * width + i];
+        v_cache[slot * width + i] = v[token * width + i];
+    }
+}
+
+template <typename T>
+__device__ void reshape_and_cache_row(T* k_cache, T* v_cache, const T* k, const T* v,
+                                      const int64* slot_mapping, int width) {
+    const int64 token = blockIdx.x, slot = slot_mapping[token];
+    if (slot < 0) return;  // padding; the whole block leaves
+    for (int i = threadIdx.x; i < width; i += blockDim.x) {
+        k_cache[slot * width + i] = k[token * width + i];
+        v_cache[slot * width + i] = v[token * width + i];
+    }
+}
+
+template <typename T>
+__device__ void reshape_and_cache_vec(T* k_cache, T* v_cache, const T* k, const T* v,
+                                      const int64* slot_mapping, int width) {
+    const int64 token = blockIdx.x, slot = slot_mapping[token];
+    if (slot < 0) return;
+    copy_elements(k_cache + slot * width, k + token * width, width, threadIdx.x, blockDim.x);
+    copy_elements(v_cache + slot * width, v + token * width, width, threadIdx.x, blockDim.x);
+}
+
+#define RESHAPE_AND_CACHE_KERNELS(DTYPE, T)                                                        \
+    KERNEL(256) reshape_and_cache_naive_##DTYPE(T* k_cache, T* v_cache, const T* __restrict__ k,   \
+                                                const T* __restrict__ v,                           \
+                                                const int64* __restrict__ slot_mapping,            \
+                                                int tokens, int width) {                           \
+        reshape_and_cache_naive<T>(k_cache, v_cache, k, v, slot_mapping, tokens, width);           \
+    }                                                                                              \
+    KERNEL(1024) reshape_and_cache_row_##DTYPE(T* k_cache, T* v_cache, const T* __restrict__ k,    \
+                                               const T* __restrict__ v,                            \
+                                               const int64* __restrict__ slot_mapping,             \
+                                               int width) {                                        \
+        reshape_and_cache_row<T>(k_cache, v_cache, k, v, slot_mapping, width);                     \
+    }                                                                                              \
+    KERNEL(1024) reshape_and_cache_vec_##DTYPE(T* k_cache, T* v_cache, const T* __restrict__ k,    \
+                                               const T* __restrict__ v,                            \
+                                               const int64* __restrict__ slot_mapping,             \
+                                               int width) {                                        \
+        reshape_and_cache_vec<T>(k_cache, v_cache, k, v, slot_mapping, width);                     \
+    }
+FOR_EACH_DTYPE(RESHAPE_AND_CACHE_KERNELS)
