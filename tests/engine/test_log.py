@@ -90,3 +90,7 @@ def test_knob_values_keep_their_types():
     values = ["fcfs", 1, 1.0, True, 0, False, "fcfs", 1]
     assert [log.intern_knob(value) for value in values] == [0, 1, 2, 3, 4, 5, 0, 1]
     assert [type(value) for value in log.knob_values] == [str, int, float, bool, int, bool]
+
+
+def test_an_empty_log_is_not_mistaken_for_none():
+    assert EventLog()

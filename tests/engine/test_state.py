@@ -88,7 +88,7 @@ def test_a_ring_holds_the_newest_steps_and_their_states(seed, capacity, regions)
         numbers = toy.log.step_range(step)
         ring.buffer += toy.log.rows(numbers.start, numbers.stop).ravel().tolist()
         ring.flush()
-        assert len(ring) <= capacity or ring.first_step == ring.num_steps - 1
+        assert len(ring.as_array()) <= capacity or ring.first_step == ring.num_steps - 1
     assert ring.num_events == toy.log.num_events
     assert ring.num_steps == toy.log.num_steps
     assert ring.as_array().tolist() == toy.log.as_array()[ring.first_event :].tolist()

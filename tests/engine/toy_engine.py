@@ -3,7 +3,6 @@
 It shares no code with the engine or with `EngineState`: its snapshots are the oracle.
 """
 
-import copy
 import random
 
 from tinyvllm_lab.engine.events import Kind, Phase, Reason
@@ -128,13 +127,14 @@ class ToyEngine:
         slots = [slot for slot in range(self.num_slots) if slot not in self.slots]
         if not slots or self.regions:
             return
-        child = copy.deepcopy(parent)
-        child.index, child.table, child.host, child.lost = len(self.requests), [], [], 0
-        child.slot = slots[0]
+        child = ToyRequest(len(self.requests), parent.prompt, parent.max_tokens)
+        child.slot, child.status = slots[0], "running"
+        child.computed = min(parent.computed, child.prompt - 1)
         self.requests.append(child)
         self.slots[child.slot] = child
+        self.emit(Kind.SUBMIT, child.index, child.prompt, child.max_tokens)
         self.emit(Kind.FORK, parent.index, child.index, child.slot)
-        for block in parent.table:
+        for block in parent.table[: -(-child.computed // BLOCK_SIZE)]:
             self.share(child, block)
 
     def finish(self, request, reason):

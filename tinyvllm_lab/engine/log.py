@@ -82,6 +82,7 @@ class EventLog:
         requests: what is known of each request besides its events, by its running number; see
             `add_request`.
         knob_values: names and values that `KNOB` events point to; see `intern_knob`.
+        info: anything about the run that JSON can hold: model, hardware, `kv_bytes_per_token`.
         texts: text of the token ids that occur, for panels that show text: token id -> text.
 
     Raises:
@@ -96,6 +97,7 @@ class EventLog:
         self.buffer: list[int] = []
         self.requests: dict[int, dict[str, Any]] = {}
         self.knob_values: list[str | int | float | bool] = []
+        self.info: dict[str, Any] = {}
         self.texts: dict[int, str] = {}
         self._knob_index: dict[tuple[type, Any], int] = {}
         # Rows are written once and never changed, and growing allocates a new array: a view that
@@ -197,9 +199,6 @@ class EventLog:
     def num_steps(self) -> int:
         """Steps flushed since the start of the run."""
         return self._dropped_starts + len(self._step_starts)
-
-    def __len__(self) -> int:
-        return self._count - self._first
 
     def as_array(self) -> NDArray[np.int64]:
         """All kept events as a read-only view, int64 `[num_events - first_event, 4]`."""

@@ -9,7 +9,7 @@ only count.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tinyvllm_lab.engine.events import Kind
@@ -121,15 +121,13 @@ def _leave(state: EngineState, record: RequestState, status: Status, slot: int) 
 
 
 def _fork(state: EngineState, parent: int, child: int, slot: int) -> None:
-    status = Status.RUNNING if slot >= 0 else Status.WAITING
-    record = replace(
-        state.record(parent), status=status, seq_slot=slot, num_preemptions=0, reason=None,
-        table=[], host_blocks=[], region=None, place=state.position,
-    )  # fmt: skip
-    state.put(state.requests, child, record)
-    state.put(state.queue, child, None if slot >= 0 else record.place)
+    source = state.record(parent)
+    if child not in state.requests:
+        _submit(state, child, source.prompt_tokens, source.max_tokens)
     if slot >= 0:
-        state.put(state.slots, slot, child)
+        # The child's last token is always computed again: it samples from that.
+        shared = min(source.num_computed, state.record(child).num_tokens - 1)
+        _seat(state, child, slot, max(shared, 0))
 
 
 # Tokens
