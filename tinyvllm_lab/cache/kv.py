@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tinyvllm_lab.cache.allocator import KVHolder
 from tinyvllm_lab.errors import CacheError
 
 IntArray = npt.NDArray[np.int64]
@@ -61,16 +62,14 @@ class ContiguousKV:
         """
         return _gather(self.key[layer], slots), _gather(self.value[layer], slots)
 
-    def slot_table(self, places: Sequence[tuple[int, int] | None], max_len: int) -> IntArray:
+    def slot_table(self, requests: Sequence[KVHolder], max_len: int) -> IntArray:
         """Slots of the first `max_len` tokens of each request: `[requests, max_len]`.
 
-        Args:
-            places: each request's region.
-            max_len: the longest context among them; what lies beyond a region's end is arbitrary.
+        Beyond the end of a request's region they are somebody else's: mask them.
         """
-        starts = np.array([region[0] for region in places if region is not None], dtype=np.int64)
-        slots = starts[:, None] + np.arange(max_len)  # [requests, max_len]
-        return np.minimum(slots, self.num_slots - 1)
+        starts = [request.region[0] if request.region else 0 for request in requests]
+        slots = np.array(starts, dtype=np.int64)[:, None] + np.arange(max_len)
+        return np.minimum(slots, self.num_slots - 1)  # [requests, max_len]
 
     def move(self, moves: Iterable[tuple[int, int, int]]) -> None:
         """Move regions, one after the other: (old start, new start, tokens).
@@ -136,18 +135,17 @@ class PagedKV:
         key, value = self.key[layer].flatten(0, 1), self.value[layer].flatten(0, 1)
         return _gather(key, slots), _gather(value, slots)
 
-    def slot_table(self, places: Sequence[Sequence[int]], max_len: int) -> IntArray:
+    def slot_table(self, requests: Sequence[KVHolder], max_len: int) -> IntArray:
         """Slots of the first `max_len` tokens of each request: `[requests, max_len]`.
 
-        Args:
-            places: each request's block table.
-            max_len: the longest context among them; beyond a table's end stands the null block.
+        Beyond the end of a request's block table they are the null block's.
         """
         width = -(-max_len // self.block_size)
-        padded = [[*table[:width], *[0] * (width - len(table))] for table in places]
-        blocks = np.array(padded, dtype=np.int64).reshape(len(places), width)
+        tables = [request.block_table for request in requests]
+        padded = [table[:width] + [0] * (width - len(table)) for table in tables]
+        blocks = np.array(padded, dtype=np.int64)  # [requests, width]
         slots = blocks[:, :, None] * self.block_size + np.arange(self.block_size)
-        return slots.reshape(len(places), -1)[:, :max_len]
+        return slots.reshape(len(requests), -1)[:, :max_len]
 
     def copy_blocks(self, pairs: Pairs) -> None:
         """Copy-on-write: (source block, target block), as if done one after the other."""
@@ -170,7 +168,7 @@ KVCache = PagedKV | ContiguousKV
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    # Zeros, not whatever was in memory: attention multiplies masked values by 0, and NaN * 0 is NaN.
+    # Not whatever was in memory: attention multiplies masked values by 0, and NaN * 0 is NaN.
     try:
         return torch.zeros(shape, dtype=dtype, device=device)
     except RuntimeError as error:
@@ -195,7 +193,7 @@ def _copy_between(source: Tensor, target: Tensor, pairs: Pairs) -> None:
 def _independent(pairs: Pairs) -> Iterator[tuple[list[int], list[int]]]:
     """Cut a list of copies where one reads or overwrites what an earlier one wrote.
 
-    The copies of one piece may be done in any order, so all at once.
+    Within a piece all sources can be read first and all targets written then.
     """
     sources: list[int] = []
     targets: list[int] = []

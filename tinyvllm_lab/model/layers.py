@@ -133,19 +133,20 @@ def fused_causal_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None 
     return out[0].transpose(0, 1)
 
 
-def batched_decode_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+def batched_decode_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """One query per sequence, all sequences at once, padded to the longest context.
 
     `q` is `[sequences, num_heads, head_dim]`, `k` and `v` are `[sequences, context, num_kv_heads,
-    head_dim]`, `mask` is `[sequences, context]`: 0, or -inf where a sequence has no such token. The
-    query heads that share a key/value head go in as so many queries of that one head: no key is
-    copied per query head.
+    head_dim]`, `mask` is `[sequences, context]`: 0, or -inf where a sequence has no such token,
+    or None if all are equally long. The query heads that share a key/value head go in as so many
+    queries of that one head, so that no key is copied per query head.
     """
     sequences, num_heads, head_dim = q.shape
     num_kv_heads = k.shape[2]
     q = q.view(sequences, num_kv_heads, num_heads // num_kv_heads, head_dim)
+    padding = None if mask is None else mask[:, None, None]  # [sequences, 1, 1, context]
     out = F.scaled_dot_product_attention(
-        q, k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask[:, None, None]
+        q, k.transpose(1, 2), v.transpose(1, 2), attn_mask=padding
     )  # [sequences, num_kv_heads, group, head_dim]
     return out.reshape(sequences, num_heads, head_dim)
 

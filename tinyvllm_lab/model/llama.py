@@ -19,6 +19,7 @@ from torch import Tensor
 from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.model import layers
 from tinyvllm_lab.model.config import ModelConfig
+from tinyvllm_lab.model.safetensors import open_checkpoint
 from tinyvllm_lab.model.weights import (
     EMBEDDING,
     FINAL_NORM,
@@ -26,6 +27,7 @@ from tinyvllm_lab.model.weights import (
     LayerWeights,
     check_names,
     check_tensors,
+    load_tensor,
     resolve_dtype,
     weight_shapes,
 )
@@ -125,13 +127,16 @@ class LlamaModel:
             SafetensorsError: a weight file is damaged.
         """
         config = ModelConfig.from_dir(folder)
-        from tinyvllm_lab.model.safetensors import open_checkpoint
-
-        checkpoint = open_checkpoint(folder)
-        check_names(config, checkpoint.keys())
-        target = resolve_dtype(dtype or checkpoint[EMBEDDING].dtype)
-        wanted = weight_shapes(config)
-        weights = {name: checkpoint[name].to(device, target) for name in wanted}
+        with open_checkpoint(folder) as checkpoint:
+            check_names(config, checkpoint)
+            target, place = (
+                resolve_dtype(dtype or checkpoint[EMBEDDING].dtype),
+                torch.device(device),
+            )
+            weights = {
+                name: load_tensor(checkpoint[name], name, target, place)
+                for name in weight_shapes(config)
+            }
         return cls(config, weights, ops)
 
     @classmethod

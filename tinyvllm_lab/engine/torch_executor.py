@@ -1,0 +1,184 @@
+"""`TorchExecutor`: a step's plan on real tokens, with torch (chapters 01, 05, 09 and 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from tinyvllm_lab.cache.kv import ContiguousKV, KVCache, PagedKV
+from tinyvllm_lab.engine.attention import CachedAttention
+from tinyvllm_lab.engine.batch import CachedBatch, RaggedTokens, cached_batch, ragged_tokens
+from tinyvllm_lab.engine.config import EngineConfig
+from tinyvllm_lab.engine.plan import StepPlan, StepResult
+from tinyvllm_lab.engine.request import Request
+from tinyvllm_lab.errors import ConfigError, EngineError
+from tinyvllm_lab.model.layers import CausalAttention, fused_causal_attention
+from tinyvllm_lab.model.llama import AttentionBackend, LlamaModel
+
+Kernels = str | Mapping[str, Callable[..., Any]]
+
+
+class TokenSampler(Protocol):
+    """Chooses tokens from logits: `model.sampling.Sampler`, or a learner's own."""
+
+    def sample(
+        self, logits: Tensor, rows: Sequence[Request]
+    ) -> tuple[Sequence[int], Sequence[Any]]:
+        """A token and what was asked of logprobs for each row of `[rows, vocab_size]`."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the executor has done so far: the work behind chapter 01's two clocks.
+
+    Attributes:
+        forwards: passes through the model.
+        tokens: tokens that went through it.
+        attended: positions that the tokens' queries looked at, together, per layer and head.
+        sampled: tokens that came out.
+    """
+
+    forwards: int = 0
+    tokens: int = 0
+    attended: int = 0
+    sampled: int = 0
+
+
+class GreedySampler:
+    """The likeliest token of each row, whatever the request asks for."""
+
+    def sample(
+        self, logits: Tensor, rows: Sequence[Request]
+    ) -> tuple[Sequence[int], Sequence[Any]]:
+        """See `TokenSampler.sample`."""
+        return logits.argmax(dim=-1).tolist(), [None] * len(rows)
+
+
+class TorchExecutor:
+    """Runs plans on a model: one forward a step, prefill chunks and decodes together.
+
+    With `use_kv_cache=False` nothing is kept: every sequence that needs a token is read again from
+    its beginning, and a chunk that samples nothing is not computed at all.
+
+    Attributes:
+        model: the model, with the kernels put in.
+        kv: the KV tensors; None without a cache and after `close`.
+        counters: `Counters` since the start.
+
+    Args:
+        model: the weights.
+        config: sizes of the KV cache, allocator, preemption.
+        kernels: "torch", or own functions by operation (see `TorchOps`).
+        sampler: chooses the tokens; None: the course's own.
+        attention: makes the attention backend of a step from KV tensors and batch.
+
+    Raises:
+        CacheError: there is no memory for the KV tensors.
+        ConfigError: `kernels` is unknown.
+    """
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        config: EngineConfig,
+        *,
+        kernels: Kernels = "torch",
+        sampler: TokenSampler | None = None,
+        attention: Callable[[KVCache, CachedBatch], AttentionBackend] = CachedAttention,
+    ) -> None:
+        self.model = _with_kernels(model, kernels)
+        self.config = config
+        self.kv = make_kv(model, config) if config.use_kv_cache else None
+        self.sampler = sampler or GreedySampler()
+        self.counters = Counters()
+        self._attention = attention
+        self._closed = False
+
+    @torch.inference_mode()
+    def run_copies(self, plan: StepPlan) -> None:
+        """Do the plan's copies: swap out, swap in, copy-on-write, region moves."""
+        if isinstance(self.kv, PagedKV):
+            self.kv.swap_out(plan.swap_out)
+            self.kv.swap_in(plan.swap_in)
+            self.kv.copy_blocks(plan.copies)
+        elif self.kv is not None:
+            self.kv.move(plan.moves)
+
+    @torch.inference_mode()
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Compute the plan's tokens and sample.
+
+        Raises:
+            EngineError: the executor is closed.
+        """
+        if self._closed:
+            raise EngineError("This executor is closed.", fix="Make a new engine.")
+        if plan.is_empty or (self.kv is None and not any(plan.samples)):
+            return StepResult([-1] * len(plan.requests))
+        tokens, attention = self._batch(plan)
+        logits = self.model.forward(
+            tokens.token_ids, tokens.positions, attention, tokens.logits_rows
+        )  # [samples, vocab_size]
+        self._count(tokens)
+        return self._sample(logits, plan, tokens.sampling_rows)
+
+    def finish(self, request: Request) -> None:
+        """Forget the sampler's state of a request that ended or was dropped."""
+        request.state = None
+
+    def close(self) -> None:
+        """Give back the KV memory; weights belong to the model."""
+        self.kv, self._closed = None, True
+
+    def _sample(self, logits: Tensor, plan: StepPlan, rows: list[int]) -> StepResult:
+        token_ids = [-1] * len(plan.requests)
+        logprobs: list[Any] = [None] * len(plan.requests)
+        if rows:
+            chosen, details = self.sampler.sample(logits, [plan.requests[row] for row in rows])
+            for i, row in enumerate(rows):
+                token_ids[row], logprobs[row] = chosen[i], details[i]
+        return StepResult(token_ids, logprobs)
+
+    def _batch(self, plan: StepPlan) -> tuple[RaggedTokens, AttentionBackend]:
+        device = self.model.device
+        if self.kv is None:
+            rows = [row for row, samples in enumerate(plan.samples) if samples]
+            lens = [plan.starts[row] + plan.num_tokens[row] for row in rows]
+            tokens = ragged_tokens(plan, rows, [0] * len(rows), lens, device)
+            return tokens, CausalAttention(lens, fused_causal_attention)
+        batch = cached_batch(plan, self.kv, self.model.dtype, device)
+        return batch.tokens, self._attention(self.kv, batch)
+
+    def _count(self, tokens: RaggedTokens) -> None:
+        self.counters.forwards += 1
+        self.counters.tokens += len(tokens.token_ids)
+        self.counters.attended += tokens.attended
+        self.counters.sampled += len(tokens.sampling_rows)
+
+
+def make_kv(model: LlamaModel, config: EngineConfig) -> KVCache:
+    """KV tensors of the size and kind that the config asks for, in the model's type.
+
+    Raises:
+        CacheError: there is no memory for them.
+    """
+    shape = model.config
+    heads = (shape.num_kv_heads, shape.head_dim, model.dtype, model.device)
+    if config.allocator == "paged":
+        host_blocks = config.num_host_blocks if config.preemption == "swap" else 0
+        return PagedKV(shape.num_layers, config.num_blocks, config.block_size, *heads, host_blocks)
+    return ContiguousKV(shape.num_layers, config.num_usable_blocks * config.block_size, *heads)
+
+
+def _with_kernels(model: LlamaModel, kernels: Kernels) -> LlamaModel:
+    if isinstance(kernels, Mapping):
+        return model.with_ops(model.ops.with_kernels(kernels))
+    if kernels != "torch":
+        raise ConfigError(
+            f"kernels is {kernels!r}.", "'torch', or a mapping from operation to function"
+        )
+    return model
