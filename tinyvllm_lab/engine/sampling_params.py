@@ -69,10 +69,15 @@ class SamplingParams:
             ("top_k", self.top_k >= 0, "0 (off) or more"),
             ("top_p", 0.0 <= self.top_p <= 1.0, "0 to 1"),
             ("min_p", 0.0 <= self.min_p <= 1.0, "0 to 1"),
-            ("repetition_penalty", 0.0 < self.repetition_penalty < float("inf"), "more than 0"),
+            ("repetition_penalty", 0.01 <= self.repetition_penalty <= 100.0, "0.01 to 100"),
             ("presence_penalty", -2.0 <= self.presence_penalty <= 2.0, "-2 to 2"),
             ("frequency_penalty", -2.0 <= self.frequency_penalty <= 2.0, "-2 to 2"),
+            ("logit_bias", _are_biases(self.logit_bias), "token ids -> -100 to 100"),
             ("logprobs", self.logprobs is None or 0 <= self.logprobs <= 50, "None or 0 to 50"),
             ("stop", all(isinstance(s, str) and s for s in self.stop), "non-empty strings"),
             ("stop_token_ids", all(i >= 0 for i in self.stop_token_ids), "token ids, 0 or more"),
         ]
+
+
+def _are_biases(logit_bias: Mapping[int, float]) -> bool:
+    return all(type(i) is int and i >= 0 and -100 <= b <= 100 for i, b in logit_bias.items())
