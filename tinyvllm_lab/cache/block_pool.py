@@ -19,9 +19,9 @@ _UNSHARE, _EVICT, _FREE = int(Kind.BLOCK_UNSHARE), int(Kind.BLOCK_EVICT), int(Ki
 class BlockPool:
     """Blocks `1 .. num_blocks - 1`, with reference counts, an LRU free queue and a hash map.
 
-    A block is free (in the queue), or held by at least one block table. A free block may still carry
-    the hash of what it holds: then it is *cached*, and a prefix hit can take it back. Rules and
-    order are vLLM V1's `BlockPool`; block 0 is the null block, never given out.
+    A block is free (in the queue), or held by at least one block table. A free block may still
+    carry the hash of what it holds: then it is *cached*, and a prefix hit can take it back. Rules
+    and order are vLLM V1's `BlockPool`; block 0 is the null block, never given out.
 
     Args:
         num_blocks: size of the pool, the null block included.
@@ -180,7 +180,7 @@ class BlockPool:
 
     def _check_release(self, table: Sequence[int], owner: int) -> None:
         refs = self.ref_counts
-        # Copies of one block in one table are a bug too, but a rare one: count only when suspicious.
+        # One block twice in one table is a bug too, but a rare one: count only when suspicious.
         counts = Counter(table) if len(set(table)) != len(table) else None
         for block in table:
             self._check_id(block)

@@ -92,7 +92,7 @@ class ContiguousAllocator:
     def grow(self, request: KVHolder, num_tokens: int) -> bool:
         """Extend the region in place, or move it to a larger hole; False if there is none."""
         assert request.region is not None
-        start, length = request.region
+        length = request.region[1]
         wanted = self.required(num_tokens)
         if wanted <= length:
             return True

@@ -170,10 +170,11 @@ def _check_field(spec: FieldSpec, value: Any) -> None:
         raise ConfigError(
             f"EngineConfig.{spec.name} is {value!r}.", expected="one of " + ", ".join(spec.choices)
         )
-    if spec.minimum is not None and not spec.minimum <= value <= spec.maximum:
+    low, high = spec.minimum, spec.maximum
+    if low is not None and high is not None and not low <= value <= high:
         raise ConfigError(
             f"EngineConfig.{spec.name} is {value!r}.",
-            expected=f"{spec.minimum} to {spec.maximum} {spec.unit}".rstrip(),
+            expected=f"{low} to {high} {spec.unit}".rstrip(),
         )
 
 

@@ -169,6 +169,9 @@ class Lifecycle:
             self.waiting.add(child)
         return shares
 
+    def _has_seat(self) -> bool:
+        return len(self.running) < self.config.max_num_seqs
+
     def _close(self, request: Request, reason: Reason | None) -> None:
         request.finish_reason = reason
         request.status = Status.FINISHED

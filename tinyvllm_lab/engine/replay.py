@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tinyvllm_lab.cache import BlockPool
 from tinyvllm_lab.engine.config import EngineConfig
 from tinyvllm_lab.engine.events import Kind
 from tinyvllm_lab.engine.plan import StepPlan
@@ -55,14 +56,14 @@ def replay(workload: Record) -> list[Record]:
 
 def differences(recorded: Sequence[Record], replayed: Sequence[Record]) -> list[str]:
     """Where two lists of records differ, one line a field (`pc_stats` is not compared)."""
-    lines = []
+    lines: list[str] = []
     for mine, theirs in zip(replayed, recorded, strict=False):
-        for name in sorted((mine.keys() | theirs.keys()) - {"pc_stats"}):
-            if mine.get(name) != theirs.get(name):
-                lines.append(
-                    f"step {theirs['t']}, {name}: recorded {theirs.get(name)}, "
-                    f"replayed {mine.get(name)}"
-                )
+        names = sorted((mine.keys() | theirs.keys()) - {"pc_stats"})
+        lines += [
+            f"step {theirs['t']}, {name}: recorded {theirs.get(name)}, replayed {mine.get(name)}"
+            for name in names
+            if mine.get(name) != theirs.get(name)
+        ]
     if len(recorded) != len(replayed):
         lines.append(f"{len(recorded)} steps were recorded, {len(replayed)} replayed")
     return lines
@@ -97,7 +98,8 @@ class _Replay:
                 self.aborts[spec["abort_step"]].append(request)
         self.last_event = max([*self.arrivals, *self.aborts], default=-1)
         self.events: list[int] = []
-        self.scheduler = Scheduler(config, self.events, trust_unwritten=True)
+        self.pool = BlockPool(config.num_blocks, self.events)
+        self.scheduler = Scheduler(config, self.events, block_pool=self.pool, trust_unwritten=True)
 
     def records(self) -> Iterator[Record]:
         """The records, step by step."""
@@ -126,7 +128,11 @@ class _Replay:
         sampled = [r for r, samples in zip(plan.requests, plan.samples, strict=True) if samples]
         record["sampled"] = _ids(sampled)
         finished = scheduler.update(plan, [self._next_token(r) for r in plan.requests])
-        record["finished"] = [[r.request_id, r.finish_reason.name.lower()] for r in finished]
+        record["finished"] = [
+            [r.request_id, r.finish_reason.name.lower()]
+            for r in finished
+            if r.finish_reason is not None
+        ]
         return record | self._after()
 
     def _next_token(self, request: Request) -> int:
@@ -159,7 +165,7 @@ class _Replay:
             "blocks": self._new_blocks(plan, events, {r for r, _, _ in admissions}),
             "evicted": [block for block, _, _ in events[Kind.BLOCK_EVICT]],
             "cached": [block for block, _, _ in events[Kind.BLOCK_CACHE]],
-            "free": self.scheduler.memory.pool.num_free,
+            "free": self.pool.num_free,
             "nblk": {r.request_id: len(r.block_table) for r in self.scheduler.running},
         }
 
@@ -175,8 +181,8 @@ class _Replay:
 
     def _after(self) -> Record:
         """Seats and pool after update()."""
-        pool = self.scheduler.memory.pool
-        record = {
+        pool = self.pool
+        record: Record = {
             "running_end": len(self.scheduler.running),
             "free_end": pool.num_free,
             "hashed_end": pool.num_hashes,

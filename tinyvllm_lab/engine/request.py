@@ -33,6 +33,8 @@ class Request:
         kv_capacity: tokens that its blocks or its region can hold.
         seq_slot: its seat, stable while it runs; -1 without one.
         deadline: engine clock, in seconds, after which it times out; None: never.
+        children: the other samples of `n > 1`; they fork from this one after its prompt.
+        text_stream: its text so far (`TextStream`), if the engine has a tokenizer.
     """
 
     __slots__ = (
@@ -40,6 +42,7 @@ class Request:
         "block_hashes",
         "block_table",
         "cache_salt",
+        "children",
         "cumulative_logprob",
         "deadline",
         "eos_token_ids",
@@ -65,6 +68,7 @@ class Request:
         "status",
         "stop_ids",
         "swapped_blocks",
+        "text_stream",
         "token_ids",
     )  # fmt: skip
 
@@ -92,6 +96,7 @@ class Request:
         self.eos_token_ids = tuple(eos_token_ids)
         self.cache_salt = cache_salt
         self.parent: int | None = None
+        self.children: list[Request] = []
 
         self.token_ids: list[int] = list(prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
@@ -117,8 +122,9 @@ class Request:
         eos = () if params.ignore_eos else self.eos_token_ids
         self.stop_ids = frozenset((*eos, *params.stop_token_ids))
 
-        # For the executor and the front doors: sampler state and what was asked to be recorded.
+        # For the sampler (its generator and counts), and for the front doors.
         self.state: Any = None
+        self.text_stream: Any = None
         self.logprobs: list[Any] = []
         self.cumulative_logprob = 0.0
 
@@ -141,6 +147,11 @@ class Request:
     def output_token_ids(self) -> list[int]:
         """What was sampled."""
         return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def text(self) -> str:
+        """Output text so far; empty without a tokenizer."""
+        return self.text_stream.text if self.text_stream is not None else ""
 
     @property
     def is_finished(self) -> bool:

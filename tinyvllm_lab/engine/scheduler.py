@@ -209,9 +209,6 @@ class Scheduler(Lifecycle):
             waiting.push_front(request)
         return budget
 
-    def _has_seat(self) -> bool:
-        return len(self.running) < self.config.max_num_seqs
-
     def _first_chunk(self, request: Request, start: int, cap: int, budget: int) -> int:
         """Tokens that a waiting request would get in this step; 0: it must wait."""
         n = len(request.token_ids) - start
