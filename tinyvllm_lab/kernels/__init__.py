@@ -1,1 +1,14 @@
 """Find, build, launch and x-ray the CUDA kernels, on a GPU or on the CPU."""
+
+from tinyvllm_lab._lazy import lazy_attributes
+
+__getattr__, __all__ = lazy_attributes(
+    __name__,
+    {
+        "load": "tinyvllm_lab.kernels.loader",
+        "load_source": "tinyvllm_lab.kernels.loader",
+        "choose_backend": "tinyvllm_lab.kernels.backend",
+        "Module": "tinyvllm_lab.kernels.module",
+        "Function": "tinyvllm_lab.kernels.module",
+    },
+)

@@ -1,0 +1,3 @@
+// cuda_runtime.h: everything a kernel needs from it is in simt.h.
+#pragma once
+#include "simt.h"

@@ -1,0 +1,207 @@
+"""Turn the runtime's numbers into findings: names for arrays, lines for addresses, sentences."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tinyvllm_lab.errors import KernelError
+from tinyvllm_lab.kernels.arguments import Geometry
+from tinyvllm_lab.kernels.cpu.lines import LineTable
+from tinyvllm_lab.kernels.cpu.structs import Report
+from tinyvllm_lab.kernels.findings import Finding, Index, Place
+
+# The order is that of `enum class Kind` in runtime/report.h.
+KINDS = (
+    "none",
+    "bad_launch",
+    "deadlock",
+    "divergent_barrier",
+    "early_exit",
+    "bad_warp_mask",
+    "divergent_warp_op",
+    "inactive_source",
+    "trap",
+    "out_of_bounds",
+    "misaligned",
+    "read_only_write",
+    "race",
+    "uninitialised",
+    "time_limit",
+    "crash",
+    "stack_overflow",
+    "local_out_of_bounds",
+    "division_by_zero",
+)
+_ACCESS = ("read", "write", "atomic update")
+
+
+@dataclass(frozen=True)
+class Array:
+    """A named piece of memory: a kernel's parameter, a `__shared__` array, or a global variable."""
+
+    name: str
+    begin: int
+    end: int
+    space: str
+
+    def offset(self, address: int) -> int:
+        """Bytes from the array's start."""
+        return address - self.begin
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is needed to read one launch's reports."""
+
+    kernel: str
+    launch: Geometry
+    lines: LineTable
+    load_address: int
+    arrays: Sequence[Array] = ()
+    time_limit: float = 0.0
+
+
+def index_of(linear: int, size: Index) -> Index:
+    """The x, y, z of a linear index: x runs fastest."""
+    return linear % size[0], linear // size[0] % size[1], linear // (size[0] * size[1])
+
+
+def read_reports(reports: Sequence[Report], context: Context) -> list[Finding]:
+    """Findings in the order they happened; the places of one deadlock are put together."""
+    pcs = [pc for r in reports for pc in (r.pc, r.other_pc) if pc]
+    context.lines.look_up([pc - context.load_address for pc in pcs])
+    waiting = [r for r in reports if KINDS[r.kind] == "deadlock"]
+    findings = [_finding(r, context) for r in reports if KINDS[r.kind] != "deadlock"]
+    return findings + ([_deadlock(waiting, context)] if waiting else [])
+
+
+def raise_findings(findings: Sequence[Finding]) -> None:
+    """Raise a `KernelError` that tells all findings, if there are any."""
+    if findings:
+        raise KernelError("\n".join(finding.message for finding in findings))
+
+
+def _place(context: Context, block: int, thread: int, pc: int) -> Place:
+    chain = context.lines.chain(pc - context.load_address if pc else 0)
+    return Place(
+        index_of(block, context.launch.grid),
+        index_of(thread, context.launch.block),
+        Path(chain[0].path).name,
+        chain[0].number,
+        chain[0].text,
+        tuple(map(str, chain[1:])),
+    )
+
+
+def _finding(report: Report, context: Context) -> Finding:
+    kind = KINDS[report.kind]
+    place = _place(context, report.block, report.thread, report.pc)
+    other = None
+    if report.other_thread >= 0:
+        other = _place(context, report.other_block, report.other_thread, report.other_pc)
+    finding = Finding(kind, context.kernel, "", place, other, count=report.count)
+    if report.address:
+        array = _nearest(context.arrays, report)
+        if array:
+            offset = array.offset(report.address)
+            finding = replace(finding, array=array.name, offset=offset)
+    return replace(
+        finding, message=f"{context.kernel}: {_SENTENCES[kind](finding, report, context)}"
+    )
+
+
+def _nearest(arrays: Sequence[Array], report: Report) -> Array | None:
+    if report.region >= 0:
+        return arrays[report.region] if report.region < len(arrays) else None
+
+    def distance(array: Array) -> int:
+        return max(array.begin - report.address, report.address - array.end, 0)
+
+    return min((a for a in arrays if a.space != "module"), key=distance, default=None)
+
+
+def _deadlock(waiting: Sequence[Report], context: Context) -> Finding:
+    places = [_place(context, r.block, r.thread, r.pc) for r in waiting]
+    told = "; ".join(
+        f"{r.value} thread{'s' * (r.value > 1)} at {r.text.decode()} ({place})"
+        for r, place in zip(waiting, places, strict=True)
+    )
+    message = f"{context.kernel}: deadlock, all threads wait and none can go on: {told}."
+    other = places[1] if len(places) > 1 else None
+    return Finding("deadlock", context.kernel, message, places[0], other)
+
+
+# ---- one sentence for each kind -----------------------------------------------------------------
+Sentence = Callable[[Finding, Report, Context], str]
+
+
+def _where(finding: Finding) -> str:
+    if finding.offset is None:
+        return "unknown memory"
+    return f"{finding.array!r} at byte {finding.offset}"
+
+
+def _out_of_bounds(f: Finding, r: Report, context: Context) -> str:
+    array = next((a for a in context.arrays if a.name == f.array), None)
+    where = "memory that belongs to no array"
+    if array and f.offset is not None:
+        size = array.end - array.begin
+        past = (
+            f"{f.offset + r.size - size} bytes past the end"
+            if f.offset >= 0
+            else f"{-f.offset} bytes before the start"
+        )
+        where = f"{f.array!r} at byte {f.offset}, {past} of its {size} bytes"
+        if f.offset >= 0 and size == 0:
+            where = f"{f.array!r}, which has no bytes"
+    return f"out-of-bounds {_ACCESS[r.access]} of {r.size} bytes: {where}, by {f.place}."
+
+
+def _race(f: Finding, r: Report, context: Context) -> str:
+    return (
+        f"race on {_where(f)}: {_ACCESS[r.access]} by {f.place}, and before it "
+        f"{_ACCESS[r.other_access]} by {f.other}, with no barrier between them."
+    )
+
+
+_SENTENCES: dict[str, Sentence] = {
+    "bad_launch": lambda f, r, c: "this grid or block size cannot be launched.",
+    "divergent_barrier": lambda f, r, c: (
+        f"divergent barrier: {f.place} arrived at one __syncthreads while {f.other} waits at another."
+    ),
+    "early_exit": lambda f, r, c: (
+        f"early exit: thread {f.place.thread} of block {f.place.block} returned, but {f.other} "
+        "waits for the whole group."
+    ),
+    "bad_warp_mask": lambda f, r, c: (
+        f"bad warp mask {r.value & 0xFFFFFFFF:#010x}: it lacks the bit of the caller, {f.place}."
+    ),
+    "divergent_warp_op": lambda f, r, c: (
+        f"divergent warp operation: {f.place} is in another operation than {f.other}, "
+        "under the same mask."
+    ),
+    "inactive_source": lambda f, r, c: (
+        f"shuffle from lane {r.value}, which takes no part in it, by {f.place}."
+    ),
+    "trap": lambda f, r, c: f"{r.text.decode()} failed in {f.place}.",
+    "out_of_bounds": _out_of_bounds,
+    "misaligned": lambda f, r, c: (
+        f"misaligned {_ACCESS[r.access]}: {_where(f)} is no multiple of {r.size} bytes, by {f.place}."
+    ),
+    "read_only_write": lambda f, r, c: f"write to read-only {_where(f)}, by {f.place}.",
+    "race": _race,
+    "uninitialised": lambda f, r, c: (
+        f"read of uninitialised shared memory: {_where(f)} was not written in this block, by {f.place}."
+    ),
+    "time_limit": lambda f, r, c: (
+        f"still running after {c.time_limit:g} s, an endless loop or a spin-wait: {f.place}."
+    ),
+    "crash": lambda f, r, c: f"crashed ({r.text.decode()}) in or after {f.place}.",
+    "stack_overflow": lambda f, r, c: (
+        f"stack overflow, the local arrays are too large or the recursion too deep: {f.place}."
+    ),
+    "local_out_of_bounds": lambda f, r, c: (
+        f"index {r.value} is outside of an array of constant size, in {f.place}."
+    ),
+    "division_by_zero": lambda f, r, c: f"integer division by zero in {f.place}.",
+}

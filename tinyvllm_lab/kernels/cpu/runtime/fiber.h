@@ -1,0 +1,32 @@
+// fiber.h: a fiber is a stack plus the registers a function call must keep. Switching costs a few
+// nanoseconds, because no kernel, signal mask or thread scheduler takes part.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+namespace simt {
+
+constexpr size_t kStackBytes = 256 << 10;  // GPU threads have 512 KB of local memory at most
+constexpr size_t kGuardBytes = 4 << 10;    // an unmapped page below: overflow crashes, not corrupts
+
+// Saves the running fiber's registers on its stack and its stack pointer in *save, then runs `load`.
+extern "C" void simt_switch(void** save, void* load);
+
+// The stack pointer of a fresh fiber that will start in `entry` (which must never return).
+void* prepare_stack(char* stack_top, void (*entry)());
+
+// Stacks of one OS thread, mapped when first needed and then reused for every launch.
+class StackPool {
+   public:
+    int take();                                       // index of a free stack
+    void give(int stack) { free_.push_back(stack); }  // that stack may be taken again
+    void give_all();                                  // after a launch was broken off
+    char* bottom(int stack) const { return stacks_[stack]; }
+    char* top(int stack) const;
+
+   private:
+    std::vector<char*> stacks_;
+    std::vector<int> free_;
+};
+
+}  // namespace simt

@@ -1,0 +1,83 @@
+"""The C structs that Python and the runtime share (runtime/report.h, launch.h, check.h)."""
+
+import ctypes
+from typing import Any
+
+
+class KernelInfo(ctypes.Structure):
+    """Mirrors `simt::KernelInfo`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("call", ctypes.c_void_p),
+        ("num_params", ctypes.c_int),
+        ("param_sizes", ctypes.POINTER(ctypes.c_int)),
+    )
+
+
+class Report(ctypes.Structure):
+    """Mirrors `simt::Report`: one thing that went wrong, in numbers."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int32),
+        ("access", ctypes.c_int32),
+        ("other_access", ctypes.c_int32),
+        ("region", ctypes.c_int32),
+        ("size", ctypes.c_int32),
+        ("count", ctypes.c_int32),
+        ("thread", ctypes.c_int32),
+        ("other_thread", ctypes.c_int32),
+        ("block", ctypes.c_uint64),
+        ("other_block", ctypes.c_uint64),
+        ("address", ctypes.c_uint64),
+        ("pc", ctypes.c_uint64),
+        ("other_pc", ctypes.c_uint64),
+        ("value", ctypes.c_int64),
+        ("text", ctypes.c_char * 160),
+    )
+
+
+class ReportLog(ctypes.Structure):
+    """Mirrors `simt::ReportLog`."""
+
+    _fields_ = (
+        ("capacity", ctypes.c_int32),
+        ("count", ctypes.c_int32),
+        ("reports", ctypes.POINTER(Report)),
+    )
+
+    @classmethod
+    def with_capacity(cls, capacity: int) -> "ReportLog":
+        """An empty log."""
+        return cls(capacity, 0, (Report * capacity)())
+
+    def entries(self) -> list[Report]:
+        """The reports made so far."""
+        return [self.reports[i] for i in range(self.count)]
+
+
+class LaunchRequest(ctypes.Structure):
+    """Mirrors `simt::LaunchRequest`."""
+
+    _fields_ = (
+        ("kernel", ctypes.POINTER(KernelInfo)),
+        ("params", ctypes.POINTER(ctypes.c_void_p)),
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("num_os_threads", ctypes.c_int32),
+        ("log", ctypes.POINTER(ReportLog)),
+    )
+
+
+def launch_request(
+    info: KernelInfo, params: Any, grid: Any, block: Any, threads: int, log: ReportLog
+) -> LaunchRequest:
+    """Fill a `LaunchRequest`; the caller keeps `params` and `log` alive."""
+    return LaunchRequest(
+        ctypes.pointer(info),
+        ctypes.cast(params, ctypes.POINTER(ctypes.c_void_p)),
+        grid,
+        block,
+        threads,
+        ctypes.pointer(log),
+    )

@@ -1,0 +1,68 @@
+"""`load`: from a kernel file's name to a module that runs it."""
+
+from pathlib import Path
+
+from tinyvllm_lab.errors import KernelError
+from tinyvllm_lab.kernels.backend import announce, choose_backend
+from tinyvllm_lab.kernels.module import Module
+from tinyvllm_lab.kernels.sources import find_source, write_source
+
+
+def load(
+    name: str | Path,
+    *,
+    backend: str | None = None,
+    checked: bool = False,
+    defines: tuple[str, ...] = (),
+) -> Module:
+    """Build a `.cu` file, or find it in the cache, and load it.
+
+    Args:
+        name: one of the course's files ("rmsnorm"), or a path to a `.cu` file.
+        backend: "cuda" or "cpu"; None takes the one `choose_backend` finds.
+        checked: run every launch under the checker (CPU only): slower, and each bug it finds is
+            raised as a `KernelError` that names the line. A crash cannot end this process.
+        defines: macros for the compiler, "NAME" or "NAME=value".
+
+    Raises:
+        KernelError: no such file, no usable back end, or the file does not compile.
+    """
+    source = find_source(name)
+    chosen = "cpu" if checked and backend is None else backend
+    if chosen is None:
+        chosen = announce(choose_backend()).name
+    if chosen == "cpu":
+        return _load_cpu(source, checked, defines)
+    if chosen == "cuda" and not checked:
+        from tinyvllm_lab.kernels.cuda.launch import load_cuda
+
+        return load_cuda(source, defines)
+    raise KernelError(
+        f"The back end {chosen!r} cannot load {source.name}{' checked' * checked}.",
+        expected='"cuda" or "cpu"; the checker runs on the CPU',
+        fix="Use tinyvllm_lab.kernels.ops, which has a torch twin of each kernel.",
+    )
+
+
+def load_source(text: str, name: str = "learner", **options: object) -> Module:
+    """Like `load`, from source text: what a notebook's cell holds. Checked unless you say otherwise.
+
+    Args:
+        text: CUDA C++ with `extern "C" __global__` kernels.
+        name: what reports call the file; a plain word.
+        options: as for `load`.
+
+    Raises:
+        KernelError: as `load`.
+    """
+    options.setdefault("checked", options.get("backend") in (None, "cpu"))
+    return load(write_source(text, name), **options)  # type: ignore[arg-type]
+
+
+def _load_cpu(source: Path, checked: bool, defines: tuple[str, ...]) -> Module:
+    from tinyvllm_lab.kernels.cpu.build import build
+    from tinyvllm_lab.kernels.cpu.launch import CpuLauncher
+
+    built = build(source, "fast", defines)
+    signatures = {kernel.name: kernel for kernel in built.declarations.kernels}
+    return Module(source, signatures, CpuLauncher(built))
