@@ -124,7 +124,7 @@ def check_kernel(kernel_python: str | None, prefix: str, executable: str) -> Che
 
 
 def check_server(jupyter_on_path: str | None, prefix: str) -> Check:
-    """`jupyter` on the PATH is the one of this environment, or there is none to be confused with."""
+    """`jupyter` on the PATH is the one of this environment, or there is none."""
     if jupyter_on_path is None or _prefix_of(jupyter_on_path) == os.path.abspath(prefix):
         return Check("server", Status.OK, f"JupyterLab starts from {prefix}")
     detail = f"`jupyter` on the PATH is {jupyter_on_path}, of another environment"

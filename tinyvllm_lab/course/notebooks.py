@@ -25,7 +25,7 @@ def all_notebooks() -> list[Path]:
         TinyVllmError: this installation has none (the wheel carries no notebooks).
     """
     folder = resource_dir("notebooks")
-    found = (p for p in folder.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+    found = [p for p in folder.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts]
     return sorted(found, key=lambda p: (not p.name[0].isdigit(), str(p)))
 
 
