@@ -55,5 +55,9 @@ class EngineError(TinyVllmError):
     """The engine cannot go on; the message shows queue, pool and reason."""
 
 
+class LogError(TinyVllmError):
+    """A stored event log is damaged, cut off, or from another version."""
+
+
 class KernelError(TinyVllmError):
     """A kernel could not be built or launched, or a check found a bug in it."""

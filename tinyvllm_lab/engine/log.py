@@ -23,43 +23,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinyvllm_lab.engine.config import EngineConfig
-from tinyvllm_lab.engine.events import VOCABULARY, Kind, Phase, Reason
+from tinyvllm_lab.engine.events import Kind
+from tinyvllm_lab.engine.log_event import KIND_OF_VALUE, Event
 from tinyvllm_lab.engine.state import EngineState
 from tinyvllm_lab.errors import ConfigError, EngineError
 
 WIDTH = 4
 """Integers of one event: kind, a, b, c."""
 
-_KIND_OF_VALUE: dict[int, Kind] = {int(kind): kind for kind in Kind}
 _STEP, _FINISH = int(Kind.STEP), int(Kind.FINISH)
 _INITIAL_EVENTS = 4096
 
 
-class Event(NamedTuple):
-    """One event, for people: the log itself holds only integers."""
+class Kept(NamedTuple):
+    """What a log holds at one moment, to store it or to make another log of it."""
 
-    number: int
-    step: int
-    kind: Kind | int
-    """A plain int if this version does not know the kind."""
-    a: int
-    b: int
-    c: int
-
-    @property
-    def values(self) -> dict[str, int]:
-        """The integers by the names that the vocabulary gives them."""
-        spec = VOCABULARY.get(self.kind) if isinstance(self.kind, Kind) else None
-        return dict(zip(spec.fields if spec else "abc", (self.a, self.b, self.c), strict=True))
-
-    def __str__(self) -> str:
-        name = self.kind.name if isinstance(self.kind, Kind) else f"kind {self.kind}"
-        return " ".join([name, *(f"{key}={_word(key, v)}" for key, v in self.values.items())])
-
-
-def _word(field: str, value: int) -> str:
-    table = {"phase": Phase, "reason": Reason}.get(field)
-    return table(value).name.lower() if table and value in list(table) else str(value)
+    first_event: int
+    first_step: int
+    rows: NDArray[np.int64]
+    """int64 `[events, 4]`"""
+    oldest: EngineState
+    """The state before the first event."""
 
 
 class EventLog:
@@ -243,12 +227,28 @@ class EventLog:
         numbers = self.step_range(step)
         rows = self.rows(numbers.start, numbers.stop).tolist()
         for number, (kind, a, b, c) in zip(numbers, rows, strict=True):
-            yield Event(number, step, _KIND_OF_VALUE.get(kind, kind), a, b, c)
+            yield Event(number, step, KIND_OF_VALUE.get(kind, kind), a, b, c)
 
     def oldest_state(self) -> EngineState:
         """A copy of the state before the oldest kept event."""
         with self._lock:
             return self._oldest.copy()
+
+    def kept(self) -> Kept:
+        """Everything that is kept, as of one moment; `EventLog.of` is the way back."""
+        with self._lock:
+            rows = self._view(self._first, self._count)
+            return Kept(self._first, self.first_step, rows, self._oldest.copy())
+
+    @classmethod
+    def of(cls, kept: Kept, config: EngineConfig | None = None) -> EventLog:
+        """A log that holds these events; its side tables are empty."""
+        log = cls(config)
+        first, rows = kept.first_event, np.array(kept.rows, np.int64)
+        log._rows, log._origin, log._first, log._count = rows, first, first, first + len(rows)
+        log._step_starts = (np.flatnonzero(rows[:, 0] == _STEP) + first).tolist()
+        log._dropped_starts, log._oldest = kept.first_step, kept.oldest
+        return log
 
     # Columns
 

@@ -10,6 +10,7 @@ keeps a journal of old values. `history.History` walks a whole log with short jo
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -199,6 +200,34 @@ class EngineState:
         other.requests = {index: record.copy() for index, record in self.requests.items()}
         other.undoable_to = other.position
         return other
+
+    def as_dict(self) -> dict[str, Any]:
+        """The state as JSON can hold it."""
+        parts = self._parts()
+        parts["requests"] = {
+            index: {**asdict(record), "status": record.status.value}
+            for index, record in self.requests.items()
+        }
+        return parts
+
+    @classmethod
+    def from_dict(cls, parts: dict[str, Any]) -> EngineState:
+        """The way back from `as_dict`, also after JSON made strings of the keys.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not a stored state.
+        """
+        state = cls()
+        state.position = state.undoable_to = int(parts["position"])
+        for name in state._parts().keys() - {"position", "requests"}:
+            getattr(state, name).update({int(k): int(v) for k, v in parts[name].items()})
+        for index, record in parts["requests"].items():
+            region = None if record["region"] is None else tuple(record["region"])
+            status = Status(record["status"])
+            state.requests[int(index)] = RequestState(
+                **{**record, "region": region, "status": status}
+            )
+        return state
 
     def forget_finished(self, request: int) -> None:
         """Drop the record of a request that has ended and holds nothing (for long runs)."""
