@@ -76,23 +76,23 @@ __device__ void argmax_split(uint64* keys, const T* logits, int cols) {
 }
 
 #define ARGMAX_KERNELS(DTYPE, T)                                                                   \
-    KERNEL(256) argmax_naive_##DTYPE(int* out, const T* __restrict__ logits, int rows, int cols) { \
+    KERNEL(256, 4) argmax_naive_##DTYPE(int* out, const T* __restrict__ logits, int rows, int cols) { \
         argmax_naive<T>(out, logits, rows, cols);                                                  \
     }                                                                                              \
-    KERNEL(1024) argmax_tree_##DTYPE(int* out, const T* __restrict__ logits, int cols) {           \
+    KERNEL(1024, 1) argmax_tree_##DTYPE(int* out, const T* __restrict__ logits, int cols) {           \
         extern __shared__ Candidate candidates[];                                                  \
         argmax_tree<T>(out, logits, cols, candidates);                                             \
     }                                                                                              \
-    KERNEL(1024) argmax_warp_##DTYPE(int* out, const T* __restrict__ logits, int cols) {           \
+    KERNEL(1024, 1) argmax_warp_##DTYPE(int* out, const T* __restrict__ logits, int cols) {           \
         argmax_warp<T>(out, logits, cols);                                                         \
     }                                                                                              \
-    KERNEL(1024) argmax_split_##DTYPE(uint64* keys, const T* __restrict__ logits, int cols) {      \
+    KERNEL(1024, 1) argmax_split_##DTYPE(uint64* keys, const T* __restrict__ logits, int cols) {      \
         argmax_split<T>(keys, logits, cols);                                                       \
     }
 FOR_EACH_DTYPE(ARGMAX_KERNELS)
 
 // Second launch of argmax_split: takes the ids out of the keys. NaN-only rows (high half 0) give 0.
-KERNEL(256) argmax_unpack(int* out, const uint64* __restrict__ keys, int rows) {
+KERNEL(256, 4) argmax_unpack(int* out, const uint64* __restrict__ keys, int rows) {
     const int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row < rows) out[row] = keys[row] >> 32 ? (int)~(unsigned)keys[row] : 0;
 }

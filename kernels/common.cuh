@@ -108,6 +108,8 @@ template <typename V> __device__ __forceinline__ V block_max(V value, V lowest) 
 
 // ---- entry points ------------------------------------------------------------------------------
 // KERNEL(threads): a kernel that Python finds by its plain name, launched with at most `threads`
-// threads a block (the compiler plans its registers for that).
-#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// threads a block: the compiler plans its registers for that. KERNEL(threads, blocks) also says how
+// many blocks should fit on a multiprocessor; without it the compiler chooses, and sometimes
+// spills registers to memory to fit one more.
+#define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define FOR_EACH_DTYPE(MACRO) MACRO(f32, float) MACRO(bf16, bf16)

@@ -19,12 +19,12 @@ __device__ void copy_blocks_vec(T* k_cache, T* v_cache, const int64* pairs, int6
 }
 
 #define COPY_BLOCKS_KERNELS(DTYPE, T)                                                              \
-    KERNEL(1024) copy_blocks_naive_##DTYPE(T* k_cache, T* v_cache,                                 \
+    KERNEL(1024, 1) copy_blocks_naive_##DTYPE(T* k_cache, T* v_cache,                                 \
                                            const int64* __restrict__ pairs,                        \
                                            int64 block_elements) {                                 \
         copy_blocks_naive<T>(k_cache, v_cache, pairs, block_elements);                             \
     }                                                                                              \
-    KERNEL(1024) copy_blocks_vec_##DTYPE(T* k_cache, T* v_cache, const int64* __restrict__ pairs,  \
+    KERNEL(1024, 1) copy_blocks_vec_##DTYPE(T* k_cache, T* v_cache, const int64* __restrict__ pairs,  \
                                          int64 block_elements) {                                   \
         copy_blocks_vec<T>(k_cache, v_cache, pairs, block_elements);                               \
     }

@@ -73,15 +73,15 @@ __device__ void matmul_register(T* c, const T* a, const T* w, int m, int n, int 
 }
 
 #define MATMUL_KERNELS(DTYPE, T)                                                                   \
-    KERNEL(256) matmul_naive_##DTYPE(T* c, const T* __restrict__ a, const T* __restrict__ w,       \
+    KERNEL(256, 4) matmul_naive_##DTYPE(T* c, const T* __restrict__ a, const T* __restrict__ w,       \
                                      int m, int n, int k) {                                        \
         matmul_naive<T>(c, a, w, m, n, k);                                                         \
     }                                                                                              \
-    KERNEL(256) matmul_tiled_##DTYPE(T* c, const T* __restrict__ a, const T* __restrict__ w,       \
+    KERNEL(256, 4) matmul_tiled_##DTYPE(T* c, const T* __restrict__ a, const T* __restrict__ w,       \
                                      int m, int n, int k) {                                        \
         matmul_tiled<T>(c, a, w, m, n, k);                                                         \
     }                                                                                              \
-    KERNEL(256) matmul_register_##DTYPE(T* c, const T* __restrict__ a, const T* __restrict__ w,    \
+    KERNEL(256, 4) matmul_register_##DTYPE(T* c, const T* __restrict__ a, const T* __restrict__ w,    \
                                         int m, int n, int k) {                                     \
         matmul_register<T>(c, a, w, m, n, k);                                                      \
     }

@@ -34,6 +34,7 @@ __device__ void paged_attention_naive(T* out, const T* q, const T* k_cache, cons
         if (start + t < length) {
             const T* key = k_cache + cache.offset(start + t);
             score = 0.0f;
+#pragma unroll 8
             for (int d = 0; d < D; ++d) score += query[d] * to_float(key[d]);
         }
         // ... the block makes weights of the scores, with the largest score so far ...
@@ -65,6 +66,7 @@ __device__ void paged_attention_warp(T* out, const T* q, const T* k_cache, const
     const int length = seq_lens[seq], blocks = (length + block_size - 1) / block_size;
 
     float query[DIMS], acc[DIMS], largest = NEG_INF, sum = 0.0f;
+#pragma unroll
     for (int j = 0; j < DIMS; ++j) {
         query[j] = to_float(q[row + lane + 32 * j]) * scale;
         acc[j] = 0.0f;
@@ -75,17 +77,20 @@ __device__ void paged_attention_warp(T* out, const T* q, const T* k_cache, const
         int64 at = cache.offset(first) + lane;
         for (int token = first; token < end; ++token, at += stride) {
             float score = 0.0f;
+#pragma unroll
             for (int j = 0; j < DIMS; ++j) score += query[j] * to_float(k_cache[at + 32 * j]);
             score = warp_sum(score);
             const float new_largest = fmaxf(largest, score);
             const float shrink = __expf(largest - new_largest), p = __expf(score - new_largest);
             sum = sum * shrink + p;
+#pragma unroll
             for (int j = 0; j < DIMS; ++j)
                 acc[j] = acc[j] * shrink + p * to_float(v_cache[at + 32 * j]);
             largest = new_largest;
         }
     }
     if (lane == 0) warp_largest[warp] = largest, warp_sums[warp] = sum;
+#pragma unroll
     for (int j = 0; j < DIMS; ++j) warp_acc[warp][lane + 32 * j] = acc[j];
     __syncthreads();
 
@@ -110,6 +115,7 @@ template <int DIMS> struct Running {
         const float new_largest = fmaxf(largest, score);
         const float shrink = __expf(largest - new_largest), p = __expf(score - new_largest);
         sum = sum * shrink + p;
+#pragma unroll
         for (int j = 0; j < DIMS; ++j) acc[j] = acc[j] * shrink + p * value[j];
         largest = new_largest;
     }
@@ -121,6 +127,7 @@ template <int DIMS> struct Running {
         const float new_largest = fmaxf(largest, other_largest);
         const float a = sum > 0.0f ? __expf(largest - new_largest) : 0.0f;
         const float b = other_sum > 0.0f ? __expf(other_largest - new_largest) : 0.0f;
+#pragma unroll
         for (int j = 0; j < DIMS; ++j)
             acc[j] = a * acc[j] + b * __shfl_xor_sync(FULL_MASK, acc[j], offset);
         sum = a * sum + b * other_sum;
@@ -144,6 +151,7 @@ __device__ __forceinline__ Running<Pack<T>::SIZE> attend(const T* query, const T
         float score = 0.0f;
         if (token < end) {
             const Pack<T> k = load_pack(k_cache + at);
+#pragma unroll
             for (int j = 0; j < SIZE; ++j) score += to_float(q.at[j]) * to_float(k.at[j]);
         }
         for (int offset = TEAM / 2; offset > 0; offset /= 2)
@@ -151,6 +159,7 @@ __device__ __forceinline__ Running<Pack<T>::SIZE> attend(const T* query, const T
         if (token < end) {
             const Pack<T> v = load_pack(v_cache + at);
             float value[SIZE];
+#pragma unroll
             for (int j = 0; j < SIZE; ++j) value[j] = to_float(v.at[j]);
             running.add(score * scale, value);
         }
@@ -186,6 +195,7 @@ __device__ void paged_attention_split(T* out, float* part_stats, float* part_acc
         }
         if (lane >= TEAM) continue;  // after the merge all teams hold the same
         const float inverse = result.sum > 0.0f ? 1.0f / result.sum : 0.0f;
+#pragma unroll
         for (int j = 0; j < SIZE; ++j) {
             const int d = lane * SIZE + j;
             if (parts > 1) part_acc[at * D + d] = result.acc[j];
@@ -211,7 +221,7 @@ __device__ void paged_attention_reduce(T* out, const float* part_stats, const fl
 }
 
 #define PAGED_ATTENTION_KERNELS(DTYPE, T, D)                                                       \
-    KERNEL(THREADS) paged_attention_naive_##DTYPE##_d##D(                                          \
+    KERNEL(THREADS, 8) paged_attention_naive_##DTYPE##_d##D(                                          \
         T* out, const T* __restrict__ q, const T* __restrict__ k_cache,                            \
         const T* __restrict__ v_cache, const int* __restrict__ block_table,                        \
         const int* __restrict__ seq_lens, int kv_heads, int block_size, int max_blocks,            \
@@ -219,7 +229,7 @@ __device__ void paged_attention_reduce(T* out, const float* part_stats, const fl
         paged_attention_naive<T, D>(out, q, k_cache, v_cache, block_table, seq_lens, kv_heads,     \
                                     block_size, max_blocks, scale);                                \
     }                                                                                              \
-    KERNEL(THREADS) paged_attention_warp_##DTYPE##_d##D(                                           \
+    KERNEL(THREADS, 8) paged_attention_warp_##DTYPE##_d##D(                                           \
         T* out, const T* __restrict__ q, const T* __restrict__ k_cache,                            \
         const T* __restrict__ v_cache, const int* __restrict__ block_table,                        \
         const int* __restrict__ seq_lens, int kv_heads, int block_size, int max_blocks,            \
@@ -227,7 +237,7 @@ __device__ void paged_attention_reduce(T* out, const float* part_stats, const fl
         paged_attention_warp<T, D>(out, q, k_cache, v_cache, block_table, seq_lens, kv_heads,      \
                                    block_size, max_blocks, scale);                                 \
     }                                                                                              \
-    KERNEL(256) paged_attention_split_##DTYPE##_d##D(                                              \
+    KERNEL(256, 4) paged_attention_split_##DTYPE##_d##D(                                              \
         T* out, float* part_stats, float* part_acc, const T* __restrict__ q,                       \
         const T* __restrict__ k_cache, const T* __restrict__ v_cache,                              \
         const int* __restrict__ block_table, const int* __restrict__ seq_lens, int heads,          \
@@ -236,7 +246,7 @@ __device__ void paged_attention_reduce(T* out, const float* part_stats, const fl
                                     seq_lens, heads, block_size, max_blocks, partition_size,       \
                                     scale);                                                        \
     }                                                                                              \
-    KERNEL(D) paged_attention_reduce_##DTYPE##_d##D(                                               \
+    KERNEL(D, 512 / D) paged_attention_reduce_##DTYPE##_d##D(                                               \
         T* out, const float* __restrict__ part_stats, const float* __restrict__ part_acc,          \
         const int* __restrict__ seq_lens, int parts, int partition_size) {                         \
         paged_attention_reduce<T, D>(out, part_stats, part_acc, seq_lens, parts, partition_size);  \

@@ -64,6 +64,7 @@ __device__ void prefill_attention_naive(T* out, const T* q, const T* k_cache, co
             const T* key = k_cache + cache_offset(info.block_table, start + t, block_size, kv_heads,
                                                   kv_head, D);
             score = 0.0f;
+#pragma unroll 8
             for (int d = 0; d < D; ++d) score += query[d] * to_float(key[d]);
         }
         const float new_largest = fmaxf(largest, block_max(score, NEG_INF));
@@ -205,7 +206,7 @@ __device__ void prefill_attention_flash(T* out, const T* q, const T* k_cache, co
             const float score = first + lane < visible ? scores[r] : NEG_INF;
             const float new_largest = fmaxf(largest[r], warp_max(score));
             const float shrink = __expf(largest[r] - new_largest), p = __expf(score - new_largest);
-            sum[r] = sum[r] * shrink + warp_sum(p);
+            sum[r] = sum[r] * shrink + p;  // of this lane's keys; the lanes meet at the end
             largest[r] = new_largest;
             weights[warp * ROWS + r][lane] = p;
 #pragma unroll
@@ -228,16 +229,17 @@ __device__ void prefill_attention_flash(T* out, const T* q, const T* k_cache, co
     }
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
+        const float total = warp_sum(sum[r]);
         if (warp * ROWS + r >= rows) continue;
         const int64 at = ((int64)(first_row + warp * ROWS + r) * heads + head) * D + lane;
 #pragma unroll
         for (int j = 0; j < DIMS; ++j)
-            out[at + 32 * j] = from_float<T>(sum[r] > 0.0f ? acc[r][j] / sum[r] : 0.0f);
+            out[at + 32 * j] = from_float<T>(total > 0.0f ? acc[r][j] / total : 0.0f);
     }
 }
 
 #define PREFILL_ATTENTION_KERNELS(DTYPE, T, D)                                                     \
-    KERNEL(THREADS) prefill_attention_naive_##DTYPE##_d##D(                                        \
+    KERNEL(THREADS, 8) prefill_attention_naive_##DTYPE##_d##D(                                        \
         T* out, const T* __restrict__ q, const T* __restrict__ k_cache,                            \
         const T* __restrict__ v_cache, const int* __restrict__ block_table,                        \
         const int* __restrict__ seq_lens, const int* __restrict__ query_start_loc, int sequences,  \
@@ -247,7 +249,7 @@ __device__ void prefill_attention_flash(T* out, const T* q, const T* k_cache, co
             Batch{block_table, seq_lens, query_start_loc, sequences, max_blocks}, kv_heads,        \
             block_size, scale);                                                                    \
     }                                                                                              \
-    KERNEL(THREADS) prefill_attention_warp_##DTYPE##_d##D(                                         \
+    KERNEL(THREADS, 8) prefill_attention_warp_##DTYPE##_d##D(                                         \
         T* out, const T* __restrict__ q, const T* __restrict__ k_cache,                            \
         const T* __restrict__ v_cache, const int* __restrict__ block_table,                        \
         const int* __restrict__ seq_lens, const int* __restrict__ query_start_loc, int tokens,     \
@@ -257,7 +259,7 @@ __device__ void prefill_attention_flash(T* out, const T* q, const T* k_cache, co
             Batch{block_table, seq_lens, query_start_loc, sequences, max_blocks}, tokens,          \
             kv_heads, block_size, scale);                                                          \
     }                                                                                              \
-    KERNEL(THREADS) prefill_attention_flash_##DTYPE##_d##D(                                        \
+    KERNEL(THREADS, 3) prefill_attention_flash_##DTYPE##_d##D(                                        \
         T* out, const T* __restrict__ q, const T* __restrict__ k_cache,                            \
         const T* __restrict__ v_cache, const int* __restrict__ block_table,                        \
         const int* __restrict__ seq_lens, const int* __restrict__ query_start_loc, int sequences,  \

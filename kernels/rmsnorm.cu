@@ -113,25 +113,25 @@ __device__ void add_rmsnorm_vec(T* out, T* residual, const T* x, const T* weight
 }
 
 #define RMSNORM_KERNELS(DTYPE, T)                                                                  \
-    KERNEL(256) rmsnorm_naive_##DTYPE(T* out, const T* __restrict__ x,                             \
+    KERNEL(256, 4) rmsnorm_naive_##DTYPE(T* out, const T* __restrict__ x,                             \
                                       const T* __restrict__ weight, int rows, int dim,             \
                                       float eps) {                                                 \
         rmsnorm_naive<T>(out, x, weight, rows, dim, eps);                                          \
     }                                                                                              \
-    KERNEL(1024) rmsnorm_tree_##DTYPE(T* out, const T* __restrict__ x,                             \
+    KERNEL(1024, 1) rmsnorm_tree_##DTYPE(T* out, const T* __restrict__ x,                             \
                                       const T* __restrict__ weight, int dim, float eps) {          \
         extern __shared__ float sums[];                                                            \
         rmsnorm_tree<T>(out, x, weight, dim, eps, sums);                                           \
     }                                                                                              \
-    KERNEL(1024) rmsnorm_warp_##DTYPE(T* out, const T* __restrict__ x,                             \
+    KERNEL(1024, 1) rmsnorm_warp_##DTYPE(T* out, const T* __restrict__ x,                             \
                                       const T* __restrict__ weight, int dim, float eps) {          \
         rmsnorm_warp<T>(out, x, weight, dim, eps);                                                 \
     }                                                                                              \
-    KERNEL(1024) rmsnorm_vec_##DTYPE(T* out, const T* __restrict__ x,                              \
+    KERNEL(1024, 1) rmsnorm_vec_##DTYPE(T* out, const T* __restrict__ x,                              \
                                      const T* __restrict__ weight, int dim, float eps) {           \
         rmsnorm_vec<T>(out, x, weight, dim, eps);                                                  \
     }                                                                                              \
-    KERNEL(1024) add_rmsnorm_vec_##DTYPE(T* out, T* residual, const T* __restrict__ x,             \
+    KERNEL(1024, 1) add_rmsnorm_vec_##DTYPE(T* out, T* residual, const T* __restrict__ x,             \
                                          const T* __restrict__ weight, int dim, float eps) {       \
         add_rmsnorm_vec<T>(out, residual, x, weight, dim, eps);                                    \
     }

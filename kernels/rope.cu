@@ -62,19 +62,19 @@ __device__ void rope_vec(T* q, T* k, const int64* positions, const float* cos_ta
 }
 
 #define ROPE_KERNELS(DTYPE, T)                                                                     \
-    KERNEL(1024) rope_naive_##DTYPE(T* x, const int64* __restrict__ positions,                     \
+    KERNEL(1024, 1) rope_naive_##DTYPE(T* x, const int64* __restrict__ positions,                     \
                                     const float* __restrict__ cos_table,                           \
                                     const float* __restrict__ sin_table, int heads,                \
                                     int head_dim) {                                                \
         rope_naive<T>(x, positions, cos_table, sin_table, heads, head_dim);                        \
     }                                                                                              \
-    KERNEL(1024) rope_fused_##DTYPE(T* q, T* k, const int64* __restrict__ positions,               \
+    KERNEL(1024, 1) rope_fused_##DTYPE(T* q, T* k, const int64* __restrict__ positions,               \
                                     const float* __restrict__ cos_table,                           \
                                     const float* __restrict__ sin_table, int q_heads, int k_heads, \
                                     int head_dim) {                                                \
         rope_fused<T>(q, k, positions, cos_table, sin_table, q_heads, k_heads, head_dim);          \
     }                                                                                              \
-    KERNEL(1024) rope_vec_##DTYPE(T* q, T* k, const int64* __restrict__ positions,                 \
+    KERNEL(1024, 1) rope_vec_##DTYPE(T* q, T* k, const int64* __restrict__ positions,                 \
                                   const float* __restrict__ cos_table,                             \
                                   const float* __restrict__ sin_table, int q_heads, int k_heads,   \
                                   int head_dim) {                                                  \

@@ -183,7 +183,7 @@ __device__ __forceinline__ void sample_row(int* out, const T* logits, float temp
 }
 
 #define SAMPLING_KERNEL(NAME, SEARCH, T)                                                           \
-    KERNEL(1024) NAME(int* out, const T* __restrict__ logits,                                      \
+    KERNEL(1024, 1) NAME(int* out, const T* __restrict__ logits,                                      \
                       const float* __restrict__ temperature, const int* __restrict__ top_k,        \
                       const float* __restrict__ top_p, const float* __restrict__ uniform,          \
                       int vocab) {                                                                 \

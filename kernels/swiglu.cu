@@ -42,17 +42,17 @@ __device__ void silu_mul_vec(T* out, const T* gate, const T* up, int64 count) {
 }
 
 #define SWIGLU_KERNELS(DTYPE, T)                                                                   \
-    KERNEL(1024) silu_naive_##DTYPE(T* out, const T* __restrict__ gate, int64 count) {             \
+    KERNEL(1024, 1) silu_naive_##DTYPE(T* out, const T* __restrict__ gate, int64 count) {             \
         silu_naive<T>(out, gate, count);                                                           \
     }                                                                                              \
-    KERNEL(1024) mul_naive_##DTYPE(T* out, const T* a, const T* __restrict__ b, int64 count) {     \
+    KERNEL(1024, 1) mul_naive_##DTYPE(T* out, const T* a, const T* __restrict__ b, int64 count) {     \
         mul_naive<T>(out, a, b, count);                                                            \
     }                                                                                              \
-    KERNEL(1024) silu_mul_fused_##DTYPE(T* out, const T* __restrict__ gate,                        \
+    KERNEL(1024, 1) silu_mul_fused_##DTYPE(T* out, const T* __restrict__ gate,                        \
                                         const T* __restrict__ up, int64 count) {                   \
         silu_mul_fused<T>(out, gate, up, count);                                                   \
     }                                                                                              \
-    KERNEL(1024) silu_mul_vec_##DTYPE(T* out, const T* __restrict__ gate,                          \
+    KERNEL(1024, 1) silu_mul_vec_##DTYPE(T* out, const T* __restrict__ gate,                          \
                                       const T* __restrict__ up, int64 count) {                     \
         silu_mul_vec<T>(out, gate, up, count);                                                     \
     }
