@@ -12,7 +12,7 @@ from tinyvllm_lab.model import sampling
 
 torch.set_num_threads(1)
 NO_IDS = torch.zeros(1, 0, dtype=torch.long)
-VOCAB_SIZES = [7, 50, 3000]  # the last one is larger than top-p's candidates
+VOCAB_SIZES = [7, 50, 5000]  # the last one is larger than top-p's candidates
 
 
 def logits_of(vocab_size: int, num_rows: int, seed: int = 0, scale: float = 3.0) -> torch.Tensor:
@@ -55,7 +55,14 @@ def test_top_k_keeps_what_equals_the_kth():
 def test_top_p(vocab_size, scale):
     logits, values = logits_of(vocab_size, 5, scale=scale), [0.05, 0.5, 0.9, 0.999, 1.0]
     expected = row_by_row(logits, [hf.TopPLogitsWarper(p) if p < 1 else None for p in values])
-    assert torch.equal(sampling.keep_top_p(logits, column(values)), expected)
+    kept = sampling.keep_top_p(logits, column(values))
+    # float32 sums cannot tell on which side of p a token lies that begins within 2e-6 of it.
+    probs, order = logits.double().softmax(dim=-1).sort(dim=-1, descending=True)
+    begins = torch.empty_like(probs).scatter(-1, order, probs.cumsum(dim=-1) - probs)
+    at_the_border = (begins - column(values)).abs() < 2e-6
+    assert ((kept == expected) | at_the_border).all()
+    assert at_the_border[:-1].sum(dim=-1).max() < 10
+    assert kept[-1].isfinite().all()
 
 
 @pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
