@@ -114,8 +114,10 @@ def models(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         from tinyvllm_lab.model.registry import list_models
 
-        for model in list_models():
-            console.print(model)
+        for row in list_models():
+            mark = "[green]here[/]" if row.installed else "[dim]to get[/]"
+            console.print(f"[bold]{escape(row.name)}[/]  {mark}  {row.num_bytes / 1e6:,.0f} MB")
+            console.print(f"  {escape(row.about)}\n  [dim]{escape(row.where)}[/]")
 
 
 @models_app.command("get")

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from tinyvllm_lab.errors import TinyVllmError
-
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -155,13 +153,14 @@ def _torch_cuda() -> str | None:
 
 
 def _weight_bytes(model: str) -> int | None:
-    from tinyvllm_lab.model.registry import resolve_model
+    """Bytes of a model that is here or that we know; nothing is downloaded to find out."""
+    from tinyvllm_lab.model.registry import list_models
 
-    try:
-        folder = Path(resolve_model(model))
-    except TinyVllmError:
-        return None
-    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    for row in list_models():
+        if row.name == model:
+            return row.num_bytes
+    files = list(Path(model).expanduser().glob("*.safetensors"))
+    return sum(path.stat().st_size for path in files) if files else None
 
 
 def _found(pattern: str, text: str) -> str | None:
