@@ -170,12 +170,17 @@ def _check_field(spec: FieldSpec, value: Any) -> None:
         raise ConfigError(
             f"EngineConfig.{spec.name} is {value!r}.", expected="one of " + ", ".join(spec.choices)
         )
-    low, high = spec.minimum, spec.maximum
-    if low is not None and high is not None and not low <= value <= high:
+    if not _in_range(spec, value):
         raise ConfigError(
             f"EngineConfig.{spec.name} is {value!r}.",
-            expected=f"{low} to {high} {spec.unit}".rstrip(),
+            expected=f"{spec.minimum} to {spec.maximum} {spec.unit}".rstrip(),
         )
+
+
+def _in_range(spec: FieldSpec, value: Any) -> bool:
+    if spec.minimum is None or spec.maximum is None:
+        return True
+    return bool(spec.minimum <= value <= spec.maximum)
 
 
 def _check_combination(config: EngineConfig) -> None:
