@@ -12,9 +12,7 @@ from tinyvllm_lab.engine.plan import StepPlan, StepResult
 from tinyvllm_lab.engine.request import Request
 from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.simulate.cost import BatchShape, CostModel, StepCost
-
-TOKEN_IDS = 2000
-"""Made-up ids run from 0 to this: ordinary tokens in the vocabulary of every model here."""
+from tinyvllm_lab.simulate.token_ids import TOKEN_IDS
 
 _STRIDE = 7919
 """Prime: neighbouring requests get ids far apart, so their blocks never look equal."""

@@ -19,6 +19,9 @@ from typing import Any
 from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.paths import assets_dir
 
+MEASURES = ("peak_flops", "memory_bytes", "bandwidth", "link_bandwidth")
+"""The fields of `Hardware` that are numbers with a source."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -64,7 +67,7 @@ class Hardware:
     """One accelerator.
 
     Attributes:
-        peak_flops: dense FLOP/s by dtype name ("float32" outside the tensor cores, "bfloat16", ...).
+        peak_flops: dense FLOP/s by dtype name; "float32" is the rate outside the tensor cores.
         memory_bytes: device memory.
         bandwidth: device memory bandwidth in bytes/s.
         link_bandwidth: host link in bytes/s, one direction.

@@ -62,9 +62,9 @@ class ModelShape:
     @classmethod
     def from_config(cls, config: ModelConfig, name: str = "model", **dtypes: str) -> ModelShape:
         """The shape of a checkpoint; `dtypes` override `weight_dtype` and `kv_dtype`."""
-        sizes = {size: getattr(config, size) for size in _SIZES}
-        dtypes = {"weight_dtype": config.dtype, "kv_dtype": config.dtype, **dtypes}
-        return cls(name, **sizes, tie_word_embeddings=config.tie_word_embeddings, **dtypes)
+        fields: dict[str, Any] = {size: getattr(config, size) for size in _SIZES}
+        fields |= {"weight_dtype": config.dtype, "kv_dtype": config.dtype, **dtypes}
+        return cls(name, tie_word_embeddings=config.tie_word_embeddings, **fields)
 
     def with_dtypes(self, weight_dtype: str, kv_dtype: str | None = None) -> ModelShape:
         """The same model, its weights (and KV cache) kept in other dtypes."""
