@@ -33,7 +33,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Geometry:
-    """How many threads run: blocks in the grid, threads in a block, bytes of dynamic shared memory."""
+    """How many threads run: blocks, threads in each, and bytes of dynamic shared memory."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]

@@ -61,8 +61,8 @@ def _why_not(name: str) -> str:
 def choose_backend(wanted: str | None = None) -> Choice:
     """The back end named by `wanted` or `$TINYVLLM_BACKEND`, else the best this machine has.
 
-    Best is a GPU ("cuda"), then our own CPU back end ("cpu"), then torch's functions in place of the
-    kernels ("torch").
+    Best is a GPU ("cuda"), then our own CPU back end ("cpu"), then torch's functions in place of
+    the kernels ("torch").
 
     Raises:
         KernelError: the named back end is unknown, or cannot be used here.

@@ -44,25 +44,40 @@ def load(
     )
 
 
-def load_source(text: str, name: str = "learner", **options: object) -> Module:
-    """Like `load`, from source text: what a notebook's cell holds. Checked unless you say otherwise.
+def load_source(
+    text: str,
+    name: str = "learner",
+    *,
+    backend: str | None = None,
+    checked: bool | None = None,
+    defines: tuple[str, ...] = (),
+) -> Module:
+    """Like `load`, from the text in a notebook's cell; checked, unless it goes to a GPU.
 
     Args:
         text: CUDA C++ with `extern "C" __global__` kernels.
         name: what reports call the file; a plain word.
-        options: as for `load`.
+        backend: as for `load`.
+        checked: as for `load`; None means yes on the CPU.
+        defines: as for `load`.
 
     Raises:
         KernelError: as `load`.
     """
-    options.setdefault("checked", options.get("backend") in (None, "cpu"))
-    return load(write_source(text, name), **options)  # type: ignore[arg-type]
+    chosen = backend or ("cpu" if checked else announce(choose_backend()).name)
+    on_cpu = chosen == "cpu"
+    source = write_source(text, name)
+    return load(
+        source, backend=chosen, checked=on_cpu if checked is None else checked, defines=defines
+    )
 
 
 def _load_cpu(source: Path, checked: bool, defines: tuple[str, ...]) -> Module:
     from tinyvllm_lab.kernels.cpu.build import build
+    from tinyvllm_lab.kernels.cpu.checked import CheckedLauncher
     from tinyvllm_lab.kernels.cpu.launch import CpuLauncher
 
-    built = build(source, "fast", defines)
+    built = build(source, "checked" if checked else "fast", defines)
     signatures = {kernel.name: kernel for kernel in built.declarations.kernels}
-    return Module(source, signatures, CpuLauncher(built))
+    launcher = CheckedLauncher(built) if checked else CpuLauncher(built)
+    return Module(source, signatures, launcher)

@@ -159,7 +159,7 @@ def build(source: Path, variant: str = "fast", defines: tuple[str, ...] = ()) ->
         unit.write_text(_unit(source, declarations), encoding="utf-8")
         _run([compiler.command, *flags, *options, "-c", "-o", str(compiled), str(unit)])
         output = ["-shared", "-o", str(folder / "kernels.so"), str(compiled), str(runtime), "-lm"]
-        # Linked without -fsanitize: the hooks come from our runtime. -z defs: nothing may be missing.
+        # Linked without -fsanitize: the hooks are our runtime's. -z defs: nothing may be missing.
         _run([compiler.command, *output, f"-Wl,-z,defs,-rpath,{runtime.parent}"])
         compiled.unlink()
         (folder / "declarations.json").write_text(declarations.to_json(), encoding="utf-8")

@@ -1,11 +1,13 @@
 """Turn the runtime's numbers into findings: names for arrays, lines for addresses, sentences."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tinyvllm_lab.errors import KernelError
 from tinyvllm_lab.kernels.arguments import Geometry
+from tinyvllm_lab.kernels.cpu.arrays import Array
 from tinyvllm_lab.kernels.cpu.lines import LineTable
 from tinyvllm_lab.kernels.cpu.structs import Report
 from tinyvllm_lab.kernels.findings import Finding, Index, Place
@@ -29,24 +31,10 @@ KINDS = (
     "time_limit",
     "crash",
     "stack_overflow",
-    "local_out_of_bounds",
+    "bad_index",
     "division_by_zero",
 )
 _ACCESS = ("read", "write", "atomic update")
-
-
-@dataclass(frozen=True)
-class Array:
-    """A named piece of memory: a kernel's parameter, a `__shared__` array, or a global variable."""
-
-    name: str
-    begin: int
-    end: int
-    space: str
-
-    def offset(self, address: int) -> int:
-        """Bytes from the array's start."""
-        return address - self.begin
 
 
 @dataclass(frozen=True)
@@ -100,14 +88,24 @@ def _finding(report: Report, context: Context) -> Finding:
     if report.other_thread >= 0:
         other = _place(context, report.other_block, report.other_thread, report.other_pc)
     finding = Finding(kind, context.kernel, "", place, other, count=report.count)
+    if kind == "bad_index":
+        finding = replace(finding, array=_indexed_array(place.text, context))
     if report.address:
         array = _nearest(context.arrays, report)
         if array:
-            offset = array.offset(report.address)
+            offset = report.address - array.begin
             finding = replace(finding, array=array.name, offset=offset)
     return replace(
         finding, message=f"{context.kernel}: {_SENTENCES[kind](finding, report, context)}"
     )
+
+
+def _indexed_array(line: str, context: Context) -> str:
+    """The one array of constant size that the line indexes; "" if it is not clear which."""
+    indexed = set(re.findall(r"(\w+)\s*\[", line))
+    pointers = {name for a in context.arrays if a.space == "global" for name in a.name.split("/")}
+    names = indexed - pointers
+    return names.pop() if len(names) == 1 else ""
 
 
 def _nearest(arrays: Sequence[Array], report: Report) -> Array | None:
@@ -157,6 +155,12 @@ def _out_of_bounds(f: Finding, r: Report, context: Context) -> str:
     return f"out-of-bounds {_ACCESS[r.access]} of {r.size} bytes: {where}, by {f.place}."
 
 
+def _bad_index(f: Finding, r: Report, context: Context) -> str:
+    c_type = r.text.decode().strip("'")
+    named = f"{f.array!r}, a {c_type}" if f.array else f"an array of type {c_type}"
+    return f"out-of-bounds index {r.value} of {named}, by {f.place}."
+
+
 def _race(f: Finding, r: Report, context: Context) -> str:
     return (
         f"race on {_where(f)}: {_ACCESS[r.access]} by {f.place}, and before it "
@@ -167,7 +171,7 @@ def _race(f: Finding, r: Report, context: Context) -> str:
 _SENTENCES: dict[str, Sentence] = {
     "bad_launch": lambda f, r, c: "this grid or block size cannot be launched.",
     "divergent_barrier": lambda f, r, c: (
-        f"divergent barrier: {f.place} arrived at one __syncthreads while {f.other} waits at another."
+        f"divergent barrier: {f.place} came to one __syncthreads, but {f.other} waits at another."
     ),
     "early_exit": lambda f, r, c: (
         f"early exit: thread {f.place.thread} of block {f.place.block} returned, but {f.other} "
@@ -186,12 +190,13 @@ _SENTENCES: dict[str, Sentence] = {
     "trap": lambda f, r, c: f"{r.text.decode()} failed in {f.place}.",
     "out_of_bounds": _out_of_bounds,
     "misaligned": lambda f, r, c: (
-        f"misaligned {_ACCESS[r.access]}: {_where(f)} is no multiple of {r.size} bytes, by {f.place}."
+        f"misaligned {_ACCESS[r.access]} of {r.size} bytes: {_where(f)}, by {f.place}."
     ),
     "read_only_write": lambda f, r, c: f"write to read-only {_where(f)}, by {f.place}.",
     "race": _race,
     "uninitialised": lambda f, r, c: (
-        f"read of uninitialised shared memory: {_where(f)} was not written in this block, by {f.place}."
+        f"read of uninitialised shared memory: nobody in this block wrote {_where(f)} before "
+        f"{f.place} read it."
     ),
     "time_limit": lambda f, r, c: (
         f"still running after {c.time_limit:g} s, an endless loop or a spin-wait: {f.place}."
@@ -200,8 +205,6 @@ _SENTENCES: dict[str, Sentence] = {
     "stack_overflow": lambda f, r, c: (
         f"stack overflow, the local arrays are too large or the recursion too deep: {f.place}."
     ),
-    "local_out_of_bounds": lambda f, r, c: (
-        f"index {r.value} is outside of an array of constant size, in {f.place}."
-    ),
+    "bad_index": _bad_index,
     "division_by_zero": lambda f, r, c: f"integer division by zero in {f.place}.",
 }

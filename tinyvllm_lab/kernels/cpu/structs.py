@@ -81,3 +81,37 @@ def launch_request(
         threads,
         ctypes.pointer(log),
     )
+
+
+class Region(ctypes.Structure):
+    """Mirrors `simt::Region`: memory that a kernel may touch."""
+
+    _fields_ = (
+        ("begin", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+        ("space", ctypes.c_int32),
+        ("writable", ctypes.c_int32),
+    )
+
+
+class CheckRequest(ctypes.Structure):
+    """Mirrors `simt::CheckRequest`."""
+
+    _fields_ = (
+        ("regions", ctypes.POINTER(Region)),
+        ("num_regions", ctypes.c_int32),
+        ("check_races", ctypes.c_int32),
+        ("code_begin", ctypes.c_uint64),
+        ("code_end", ctypes.c_uint64),
+        ("time_limit_s", ctypes.c_double),
+        ("events", ctypes.c_void_p),
+        ("event_capacity", ctypes.c_uint64),
+        ("event_count", ctypes.c_uint64),
+        ("events_dropped", ctypes.c_uint64),
+        ("num_accesses", ctypes.c_uint64),
+        ("first_logged_block", ctypes.c_uint64),
+        ("end_logged_block", ctypes.c_uint64),
+    )
+
+
+EVENT_BYTES = 24  # sizeof(simt::Event)

@@ -36,7 +36,7 @@
 #define __global__ __simt_global__
 #define __shared__ __simt_shared__
 #else
-#define __global__
+#define __global__ __attribute__((noinline))
 #if SIMT_CHECKED  // leave gaps between arrays, so that an index past the end hits no neighbour
 #define __shared__ __attribute__((aligned(4096))) thread_local
 #else

@@ -1,6 +1,7 @@
 // hooks.cpp: the functions that the compiler calls in a checked build. -fsanitize=thread asks for one
 // before each load and store; -fsanitize=bounds,integer-divide-by-zero for the two others. The
 // sanitizers' own libraries are not linked: these definitions are all there is.
+#include <cstdio>
 #include <cstring>
 
 #include "block.h"
@@ -12,9 +13,22 @@ static inline void access(const void* p, size_t size, Access kind, const void* p
     if (Checker* checker = this_block->checker()) checker->on_access(p, static_cast<int>(size), kind, pc, aligned);
 }
 
-static void stop_at(Kind kind, int64_t value, const void* pc) {
+// The layout that the compiler gives the second kind of hook.
+struct TypeName {
+    uint16_t kind, info;
+    char name[];
+};
+struct OutOfBounds {
+    const char* file;
+    uint32_t line, column;
+    const TypeName *array, *index;
+};
+
+static void stop_at(Kind kind, const void* pc, int64_t value = 0, const char* text = "") {
+    if (!this_block || !this_block->checker()) return;
     Report r = this_block->report(kind, pc);
     r.value = value;
+    snprintf(r.text, sizeof r.text, "%s", text);
     this_block->stop(r);
 }
 }  // namespace simt
@@ -59,9 +73,7 @@ SIMT_API void __sanitizer_cov_trace_pc() {
     if (Checker* checker = this_block->checker()) checker->on_path(PC);
 }
 
-SIMT_API void __ubsan_handle_out_of_bounds(void*, uint64_t index) {
-    stop_at(Kind::local_out_of_bounds, static_cast<int64_t>(index), PC);
+SIMT_API void __ubsan_handle_out_of_bounds(const OutOfBounds* where, uint64_t index) {
+    stop_at(Kind::bad_index, PC, static_cast<int64_t>(index), where->array->name);
 }
-SIMT_API void __ubsan_handle_divrem_overflow(void*, uint64_t, uint64_t) {
-    stop_at(Kind::division_by_zero, 0, PC);
-}
+SIMT_API void __ubsan_handle_divrem_overflow(void*, uint64_t, uint64_t) { stop_at(Kind::division_by_zero, PC); }

@@ -90,7 +90,7 @@ class ThreadPool {
 };
 
 static ThreadPool* pool;
-static std::mutex one_launch_at_a_time;
+std::mutex one_launch_at_a_time;
 
 // A forked child has none of its parent's threads; it makes its own pool when it launches.
 static ThreadPool& thread_pool() {

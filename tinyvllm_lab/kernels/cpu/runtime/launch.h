@@ -36,6 +36,8 @@ struct Launch {
     std::mutex log_mutex_;
 };
 
+extern std::mutex one_launch_at_a_time;
+
 // Runs blocks of the launch on this OS thread until none is left.
 void work_on(Launch& launch);
 

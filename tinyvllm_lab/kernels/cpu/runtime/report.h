@@ -23,7 +23,7 @@ enum class Kind : int32_t {
     time_limit,
     crash,
     stack_overflow,
-    local_out_of_bounds,  // a constant-size array indexed outside
+    bad_index,  // outside of an array of constant size; `text` is its type
     division_by_zero,
 };
 
