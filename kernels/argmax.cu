@@ -20,9 +20,12 @@ __device__ __forceinline__ Candidate best_of(const T* row, int cols, int first, 
 }
 
 // A row of NaN, or no row at all, has no winner: token 0 stands in, so that nobody indexes with -1.
-__device__ __forceinline__ int id_or_zero(Candidate best) { return best.id == NO_ID ? 0 : best.id; }
+__device__ __forceinline__ int id_or_zero(Candidate best) {
+    return best.id == NO_ID ? 0 : best.id;
+}
 
-template <typename T> __device__ void argmax_naive(int* out, const T* logits, int rows, int cols) {
+template <typename T>
+__device__ void argmax_naive(int* out, const T* logits, int rows, int cols) {
     const int64 row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row < rows) out[row] = id_or_zero(best_of(logits + row * cols, cols, 0, 1));
 }
@@ -50,7 +53,8 @@ __device__ __forceinline__ Candidate warp_best(Candidate best) {
     return best;
 }
 
-template <typename T> __device__ void argmax_warp(int* out, const T* logits, int cols) {
+template <typename T>
+__device__ void argmax_warp(int* out, const T* logits, int cols) {
     __shared__ Candidate warp_winner[32];
     const T* row = logits + (int64)blockIdx.x * cols;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -76,23 +80,25 @@ __device__ void argmax_split(uint64* keys, const T* logits, int cols) {
 }
 
 #define ARGMAX_KERNELS(DTYPE, T)                                                                   \
-    KERNEL(256, 4) argmax_naive_##DTYPE(int* out, const T* __restrict__ logits, int rows, int cols) { \
+    KERNEL(256, 4)                                                                                 \
+    argmax_naive_##DTYPE(int* out, const T* __restrict__ logits, int rows, int cols) {             \
         argmax_naive<T>(out, logits, rows, cols);                                                  \
     }                                                                                              \
-    KERNEL(1024, 1) argmax_tree_##DTYPE(int* out, const T* __restrict__ logits, int cols) {           \
+    KERNEL(1024, 1) argmax_tree_##DTYPE(int* out, const T* __restrict__ logits, int cols) {        \
         extern __shared__ Candidate candidates[];                                                  \
         argmax_tree<T>(out, logits, cols, candidates);                                             \
     }                                                                                              \
-    KERNEL(1024, 1) argmax_warp_##DTYPE(int* out, const T* __restrict__ logits, int cols) {           \
+    KERNEL(1024, 1) argmax_warp_##DTYPE(int* out, const T* __restrict__ logits, int cols) {        \
         argmax_warp<T>(out, logits, cols);                                                         \
     }                                                                                              \
-    KERNEL(1024, 1) argmax_split_##DTYPE(uint64* keys, const T* __restrict__ logits, int cols) {      \
+    KERNEL(1024, 1)                                                                                \
+    argmax_split_##DTYPE(unsigned long long* keys, const T* __restrict__ logits, int cols) {       \
         argmax_split<T>(keys, logits, cols);                                                       \
     }
 FOR_EACH_DTYPE(ARGMAX_KERNELS)
 
 // Second launch of argmax_split: takes the ids out of the keys. NaN-only rows (high half 0) give 0.
-KERNEL(256, 4) argmax_unpack(int* out, const uint64* __restrict__ keys, int rows) {
+KERNEL(256, 4) argmax_unpack(int* out, const unsigned long long* __restrict__ keys, int rows) {
     const int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row < rows) out[row] = keys[row] >> 32 ? (int)~(unsigned)keys[row] : 0;
 }

@@ -6,7 +6,7 @@
 // Rules that hold in every file
 //   * Sizes are arguments; no row, context or vocabulary has a largest length.
 //   * Offsets into large tensors are 64-bit: a KV cache easily has more than 2^31 elements.
-//   * A block is a whole number of warps (blockDim.x is a multiple of 32) wherever a kernel shuffles.
+//   * A block is a whole number of warps (blockDim.x is a multiple of 32) where threads shuffle.
 //   * All threads of a block reach every __syncthreads: a thread without work takes part with a
 //     neutral value instead of returning early.
 #pragma once
@@ -16,28 +16,43 @@
 // NVRTC has no INFINITY, so minus infinity is spelled by its bits.
 #define NEG_INF __int_as_float((int)0xff800000)
 
+// Short names; the kernels' own signatures keep C's, which Python reads to check a call.
 using bf16 = __nv_bfloat16;
 using int64 = long long;
 using uint64 = unsigned long long;
 
 // ---- element types -----------------------------------------------------------------------------
-__device__ __forceinline__ float to_float(float x) { return x; }
-__device__ __forceinline__ float to_float(bf16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float to_float(float x) {
+    return x;
+}
+__device__ __forceinline__ float to_float(bf16 x) {
+    return __bfloat162float(x);
+}
 
-template <typename T> __device__ __forceinline__ T from_float(float x);
-template <> __device__ __forceinline__ float from_float<float>(float x) { return x; }
-template <> __device__ __forceinline__ bf16 from_float<bf16>(float x) { return __float2bfloat16(x); }
+template <typename T>
+__device__ __forceinline__ T from_float(float x);
+template <>
+__device__ __forceinline__ float from_float<float>(float x) {
+    return x;
+}
+template <>
+__device__ __forceinline__ bf16 from_float<bf16>(float x) {
+    return __float2bfloat16(x);
+}
 
 // Sixteen bytes: the widest load or store that one thread can make. 4 floats or 8 bf16.
-template <typename T> struct alignas(16) Pack {
+template <typename T>
+struct alignas(16) Pack {
     static constexpr int SIZE = 16 / sizeof(T);
     T at[SIZE];
 };
 
-template <typename T> __device__ __forceinline__ Pack<T> load_pack(const T* address) {
+template <typename T>
+__device__ __forceinline__ Pack<T> load_pack(const T* address) {
     return *reinterpret_cast<const Pack<T>*>(address);
 }
-template <typename T> __device__ __forceinline__ void store_pack(T* address, const Pack<T>& pack) {
+template <typename T>
+__device__ __forceinline__ void store_pack(T* address, const Pack<T>& pack) {
     *reinterpret_cast<Pack<T>*>(address) = pack;
 }
 
@@ -70,12 +85,14 @@ __device__ __forceinline__ unsigned sort_key(float value) {
 
 // ---- reductions --------------------------------------------------------------------------------
 // Butterfly: in log2(32) = 5 exchanges every lane of the warp has the result.
-template <typename V> __device__ __forceinline__ V warp_sum(V value) {
+template <typename V>
+__device__ __forceinline__ V warp_sum(V value) {
     for (int offset = 16; offset > 0; offset /= 2)
         value += __shfl_xor_sync(FULL_MASK, value, offset);
     return value;
 }
-template <typename V> __device__ __forceinline__ V warp_max(V value) {
+template <typename V>
+__device__ __forceinline__ V warp_max(V value) {
     for (int offset = 16; offset > 0; offset /= 2) {
         const V other = __shfl_xor_sync(FULL_MASK, value, offset);
         value = other > value ? other : value;
@@ -86,7 +103,8 @@ template <typename V> __device__ __forceinline__ V warp_max(V value) {
 // One value per warp goes through shared memory, and every warp reduces those again: all threads
 // of the block get the result. The first barrier protects `partial` from the previous call, whose
 // slow warps may still be reading it (a write-after-read hazard).
-template <typename V> __device__ __forceinline__ V block_sum(V value) {
+template <typename V>
+__device__ __forceinline__ V block_sum(V value) {
     __shared__ V partial[32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     value = warp_sum(value);
@@ -96,7 +114,8 @@ template <typename V> __device__ __forceinline__ V block_sum(V value) {
     return warp_sum(lane < warps ? partial[lane] : V(0));
 }
 // `lowest` is what the maximum of nothing is.
-template <typename V> __device__ __forceinline__ V block_max(V value, V lowest) {
+template <typename V>
+__device__ __forceinline__ V block_max(V value, V lowest) {
     __shared__ V partial[32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     value = warp_max(value);
@@ -112,4 +131,4 @@ template <typename V> __device__ __forceinline__ V block_max(V value, V lowest) 
 // many blocks should fit on a multiprocessor; without it the compiler chooses, and sometimes
 // spills registers to memory to fit one more.
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
-#define FOR_EACH_DTYPE(MACRO) MACRO(f32, float) MACRO(bf16, bf16)
+#define FOR_EACH_DTYPE(MACRO) MACRO(f32, float) MACRO(bf16, __nv_bfloat16)

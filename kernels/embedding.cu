@@ -30,17 +30,19 @@ __device__ void embedding_vec(T* out, const T* table, const int64* ids, int dim,
 }
 
 #define EMBEDDING_KERNELS(DTYPE, T)                                                                \
-    KERNEL(256, 4) embedding_naive_##DTYPE(T* out, const T* __restrict__ table,                       \
-                                        const int64* __restrict__ ids, int tokens, int dim,        \
-                                        int vocab) {                                               \
+    KERNEL(256, 4)                                                                                 \
+    embedding_naive_##DTYPE(T* out, const T* __restrict__ table,                                   \
+                            const long long* __restrict__ ids, int tokens, int dim, int vocab) {   \
         embedding_naive<T>(out, table, ids, tokens, dim, vocab);                                   \
     }                                                                                              \
-    KERNEL(1024, 1) embedding_row_##DTYPE(T* out, const T* __restrict__ table,                        \
-                                       const int64* __restrict__ ids, int dim, int vocab) {        \
+    KERNEL(1024, 1)                                                                                \
+    embedding_row_##DTYPE(T* out, const T* __restrict__ table, const long long* __restrict__ ids,  \
+                          int dim, int vocab) {                                                    \
         embedding_row<T>(out, table, ids, dim, vocab);                                             \
     }                                                                                              \
-    KERNEL(1024, 1) embedding_vec_##DTYPE(T* out, const T* __restrict__ table,                        \
-                                       const int64* __restrict__ ids, int dim, int vocab) {        \
+    KERNEL(1024, 1)                                                                                \
+    embedding_vec_##DTYPE(T* out, const T* __restrict__ table, const long long* __restrict__ ids,  \
+                          int dim, int vocab) {                                                    \
         embedding_vec<T>(out, table, ids, dim, vocab);                                             \
     }
 FOR_EACH_DTYPE(EMBEDDING_KERNELS)

@@ -42,16 +42,16 @@ __device__ void gemv_vec(T* y, const T* x, const T* w, int n, int k) {
 }
 
 #define GEMV_KERNELS(DTYPE, T)                                                                     \
-    KERNEL(256, 4) gemv_naive_##DTYPE(T* y, const T* __restrict__ x, const T* __restrict__ w, int n,  \
-                                   int k) {                                                        \
+    KERNEL(256, 4)                                                                                 \
+    gemv_naive_##DTYPE(T* y, const T* __restrict__ x, const T* __restrict__ w, int n, int k) {     \
         gemv_naive<T>(y, x, w, n, k);                                                              \
     }                                                                                              \
-    KERNEL(256, 4) gemv_warp_##DTYPE(T* y, const T* __restrict__ x, const T* __restrict__ w, int n,   \
-                                  int k) {                                                         \
+    KERNEL(256, 4)                                                                                 \
+    gemv_warp_##DTYPE(T* y, const T* __restrict__ x, const T* __restrict__ w, int n, int k) {      \
         gemv_warp<T>(y, x, w, n, k);                                                               \
     }                                                                                              \
-    KERNEL(256, 4) gemv_vec_##DTYPE(T* y, const T* __restrict__ x, const T* __restrict__ w, int n,    \
-                                 int k) {                                                          \
+    KERNEL(256, 4)                                                                                 \
+    gemv_vec_##DTYPE(T* y, const T* __restrict__ x, const T* __restrict__ w, int n, int k) {       \
         gemv_vec<T>(y, x, w, n, k);                                                                \
     }
 FOR_EACH_DTYPE(GEMV_KERNELS)

@@ -33,9 +33,9 @@ __device__ void matmul_tiled(T* c, const T* a, const T* w, int m, int n, int k) 
     if (row < m && col < n) c[(int64)row * n + col] = from_float<T>(sum);
 }
 
-constexpr int BLOCK_TILE = 64;   // a block computes 64 x 64 outputs
-constexpr int DEPTH = 16;        // from slices of 16 of the inner dimension
-constexpr int PATCH = 4;         // a thread keeps 4 x 4 of them in registers
+constexpr int BLOCK_TILE = 64;  // a block computes 64 x 64 outputs
+constexpr int DEPTH = 16;       // from slices of 16 of the inner dimension
+constexpr int PATCH = 4;        // a thread keeps 4 x 4 of them in registers
 
 // Copies rows first_row.. of a [rows, k] matrix, columns start..start+15, transposed into `tile`.
 template <typename T>
@@ -73,16 +73,19 @@ __device__ void matmul_register(T* c, const T* a, const T* w, int m, int n, int 
 }
 
 #define MATMUL_KERNELS(DTYPE, T)                                                                   \
-    KERNEL(256, 4) matmul_naive_##DTYPE(T* c, const T* __restrict__ a, const T* __restrict__ w,       \
-                                     int m, int n, int k) {                                        \
+    KERNEL(256, 4)                                                                                 \
+    matmul_naive_##DTYPE(T* c, const T* __restrict__ a, const T* __restrict__ w, int m, int n,     \
+                         int k) {                                                                  \
         matmul_naive<T>(c, a, w, m, n, k);                                                         \
     }                                                                                              \
-    KERNEL(256, 4) matmul_tiled_##DTYPE(T* c, const T* __restrict__ a, const T* __restrict__ w,       \
-                                     int m, int n, int k) {                                        \
+    KERNEL(256, 4)                                                                                 \
+    matmul_tiled_##DTYPE(T* c, const T* __restrict__ a, const T* __restrict__ w, int m, int n,     \
+                         int k) {                                                                  \
         matmul_tiled<T>(c, a, w, m, n, k);                                                         \
     }                                                                                              \
-    KERNEL(256, 4) matmul_register_##DTYPE(T* c, const T* __restrict__ a, const T* __restrict__ w,    \
-                                        int m, int n, int k) {                                     \
+    KERNEL(256, 4)                                                                                 \
+    matmul_register_##DTYPE(T* c, const T* __restrict__ a, const T* __restrict__ w, int m, int n,  \
+                            int k) {                                                               \
         matmul_register<T>(c, a, w, m, n, k);                                                      \
     }
 FOR_EACH_DTYPE(MATMUL_KERNELS)

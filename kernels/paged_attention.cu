@@ -108,7 +108,8 @@ __device__ void paged_attention_warp(T* out, const T* q, const T* k_cache, const
 }
 
 // A running softmax over some of the tokens: what a lane, a warp or a partition hands on.
-template <int DIMS> struct Running {
+template <int DIMS>
+struct Running {
     float largest = NEG_INF, sum = 0.0f, acc[DIMS] = {};
 
     __device__ __forceinline__ void add(float score, const float* value) {
@@ -185,9 +186,8 @@ __device__ void paged_attention_split(T* out, float* part_stats, float* part_acc
                               D};
     for (int g = warp; g < group; g += warps) {
         const int64 row = (int64)seq * heads + kv_head * group + g;
-        const Running<SIZE> result =
-            attend<T, D>(q + row * D, k_cache, v_cache, cache, begin,
-                         min(begin + partition_size, length), scale);
+        const Running<SIZE> result = attend<T, D>(q + row * D, k_cache, v_cache, cache, begin,
+                                                  min(begin + partition_size, length), scale);
         const int64 at = row * parts + part;
         if (parts > 1 && lane == 0) {
             part_stats[2 * at] = result.largest;
@@ -199,7 +199,7 @@ __device__ void paged_attention_split(T* out, float* part_stats, float* part_acc
         for (int j = 0; j < SIZE; ++j) {
             const int d = lane * SIZE + j;
             if (parts > 1) part_acc[at * D + d] = result.acc[j];
-            else out[row * D + d] = from_float<T>(result.acc[j] * inverse);
+            if (parts == 1) out[row * D + d] = from_float<T>(result.acc[j] * inverse);
         }
     }
 }
@@ -221,7 +221,8 @@ __device__ void paged_attention_reduce(T* out, const float* part_stats, const fl
 }
 
 #define PAGED_ATTENTION_KERNELS(DTYPE, T, D)                                                       \
-    KERNEL(THREADS, 8) paged_attention_naive_##DTYPE##_d##D(                                          \
+    KERNEL(THREADS, 8)                                                                             \
+    paged_attention_naive_##DTYPE##_d##D(                                                          \
         T* out, const T* __restrict__ q, const T* __restrict__ k_cache,                            \
         const T* __restrict__ v_cache, const int* __restrict__ block_table,                        \
         const int* __restrict__ seq_lens, int kv_heads, int block_size, int max_blocks,            \
@@ -229,7 +230,8 @@ __device__ void paged_attention_reduce(T* out, const float* part_stats, const fl
         paged_attention_naive<T, D>(out, q, k_cache, v_cache, block_table, seq_lens, kv_heads,     \
                                     block_size, max_blocks, scale);                                \
     }                                                                                              \
-    KERNEL(THREADS, 8) paged_attention_warp_##DTYPE##_d##D(                                           \
+    KERNEL(THREADS, 8)                                                                             \
+    paged_attention_warp_##DTYPE##_d##D(                                                           \
         T* out, const T* __restrict__ q, const T* __restrict__ k_cache,                            \
         const T* __restrict__ v_cache, const int* __restrict__ block_table,                        \
         const int* __restrict__ seq_lens, int kv_heads, int block_size, int max_blocks,            \
@@ -237,7 +239,8 @@ __device__ void paged_attention_reduce(T* out, const float* part_stats, const fl
         paged_attention_warp<T, D>(out, q, k_cache, v_cache, block_table, seq_lens, kv_heads,      \
                                    block_size, max_blocks, scale);                                 \
     }                                                                                              \
-    KERNEL(256, 4) paged_attention_split_##DTYPE##_d##D(                                              \
+    KERNEL(256, 4)                                                                                 \
+    paged_attention_split_##DTYPE##_d##D(                                                          \
         T* out, float* part_stats, float* part_acc, const T* __restrict__ q,                       \
         const T* __restrict__ k_cache, const T* __restrict__ v_cache,                              \
         const int* __restrict__ block_table, const int* __restrict__ seq_lens, int heads,          \
@@ -246,7 +249,8 @@ __device__ void paged_attention_reduce(T* out, const float* part_stats, const fl
                                     seq_lens, heads, block_size, max_blocks, partition_size,       \
                                     scale);                                                        \
     }                                                                                              \
-    KERNEL(D, 512 / D) paged_attention_reduce_##DTYPE##_d##D(                                               \
+    KERNEL(D, 512 / D)                                                                             \
+    paged_attention_reduce_##DTYPE##_d##D(                                                         \
         T* out, const float* __restrict__ part_stats, const float* __restrict__ part_acc,          \
         const int* __restrict__ seq_lens, int parts, int partition_size) {                         \
         paged_attention_reduce<T, D>(out, part_stats, part_acc, seq_lens, parts, partition_size);  \

@@ -2,9 +2,9 @@
 
 constexpr int THREADS = 128, WARPS = THREADS / 32;
 
-// The batch is ragged: sequence s owns query rows start[s] .. start[s + 1] - 1 of [tokens, heads, D].
-// Its queries are its newest tokens: row i of n sits at position seq_len - n + i. (The others, the
-// context, were computed in earlier steps: chunked prefill or a prefix hit.)
+// The batch is ragged: of the queries [tokens, heads, D], sequence s owns rows start[s] to
+// start[s + 1] - 1. They are its newest tokens: row i of n is at position seq_len - n + i.
+// (The tokens before them were computed in earlier steps: chunked prefill, or a prefix hit.)
 struct Batch {
     const int* block_table;
     const int* seq_lens;
@@ -13,13 +13,14 @@ struct Batch {
 };
 
 // The last sequence s with first(s) <= index, for a function that does not fall.
-template <typename First> __device__ __forceinline__ int last_at_or_below(int count, int index,
-                                                                          First first) {
+template <typename First>
+__device__ __forceinline__ int last_at_or_below(int count, int index, First first) {
     int low = 0, high = count - 1;
     while (low < high) {
         const int middle = (low + high + 1) / 2;
-        if (first(middle) <= index) low = middle;
-        else high = middle - 1;
+        const bool right = first(middle) <= index;
+        low = right ? middle : low;
+        high = right ? high : middle - 1;
     }
     return low;
 }
@@ -31,8 +32,7 @@ struct Query {
 };
 __device__ __forceinline__ Query find_query(const Batch& batch, int token) {
     const int* start = batch.query_start_loc;
-    const int seq =
-        last_at_or_below(batch.sequences, token, [=](int s) { return start[s]; });
+    const int seq = last_at_or_below(batch.sequences, token, [=](int s) { return start[s]; });
     return {batch.block_table + (int64)seq * batch.max_blocks,
             batch.seq_lens[seq] - (start[seq + 1] - 1 - token)};
 }
@@ -74,10 +74,11 @@ __device__ void prefill_attention_naive(T* out, const T* q, const T* k_cache, co
         largest = new_largest;
         acc *= shrink;
         const int tokens = min(THREADS, info.visible - start);
-        for (int j = 0; j < tokens && t < D; ++j)
-            acc += weights[j] * to_float(v_cache[cache_offset(info.block_table, start + j,
-                                                              block_size, kv_heads, kv_head, D) +
-                                                 t]);
+        for (int j = 0; j < tokens && t < D; ++j) {
+            const int64 at =
+                cache_offset(info.block_table, start + j, block_size, kv_heads, kv_head, D);
+            acc += weights[j] * to_float(v_cache[at + t]);
+        }
     }
     if (t < D) out[row + t] = from_float<T>(sum > 0.0f ? acc / sum : 0.0f);
 }
@@ -110,7 +111,8 @@ __device__ void prefill_attention_warp(T* out, const T* q, const T* k_cache, con
         const float shrink = __expf(largest - new_largest), p = __expf(score - new_largest);
         sum = sum * shrink + p;
 #pragma unroll
-        for (int j = 0; j < DIMS; ++j) acc[j] = acc[j] * shrink + p * to_float(v_cache[at + 32 * j]);
+        for (int j = 0; j < DIMS; ++j)
+            acc[j] = acc[j] * shrink + p * to_float(v_cache[at + 32 * j]);
         largest = new_largest;
     }
 #pragma unroll
@@ -119,10 +121,10 @@ __device__ void prefill_attention_warp(T* out, const T* q, const T* k_cache, con
 }
 
 // ---- flash -------------------------------------------------------------------------------------
-constexpr int ROWS = 8;              // query rows of a warp
+constexpr int ROWS = 8;                // query rows of a warp
 constexpr int QUERIES = WARPS * ROWS;  // of a block: 32
-constexpr int KEYS = 32;             // keys per step: one for each lane
-constexpr int PAD = 4;               // floats, so that 16-byte reads of 8 lanes meet all 32 banks
+constexpr int KEYS = 32;               // keys per step: one for each lane
+constexpr int PAD = 4;                 // floats, so that 16-byte reads of 8 lanes meet all 32 banks
 
 // Copies keys or values first .. first + 31 of one KV head from their blocks into shared memory, as
 // floats. Rows at or past `end` become zero: a weight of 0 times a stale NaN would be NaN.
@@ -135,9 +137,11 @@ __device__ __forceinline__ void load_tile(float (*tile)[D + PAD], const T* cache
     for (int e = threadIdx.x; e < KEYS * PACKS; e += THREADS) {
         const int key = e / PACKS, dim = e % PACKS * SIZE;
         Pack<T> pack = {};
-        if (first + key < end)
-            pack = load_pack(cache + dim + cache_offset(block_table, first + key, block_size,
-                                                        kv_heads, kv_head, D));
+        if (first + key < end) {
+            const int64 at =
+                cache_offset(block_table, first + key, block_size, kv_heads, kv_head, D);
+            pack = load_pack(cache + at + dim);
+        }
 #pragma unroll
         for (int j = 0; j < SIZE; ++j) tile[key][dim + j] = to_float(pack.at[j]);
     }
@@ -239,7 +243,8 @@ __device__ void prefill_attention_flash(T* out, const T* q, const T* k_cache, co
 }
 
 #define PREFILL_ATTENTION_KERNELS(DTYPE, T, D)                                                     \
-    KERNEL(THREADS, 8) prefill_attention_naive_##DTYPE##_d##D(                                        \
+    KERNEL(THREADS, 8)                                                                             \
+    prefill_attention_naive_##DTYPE##_d##D(                                                        \
         T* out, const T* __restrict__ q, const T* __restrict__ k_cache,                            \
         const T* __restrict__ v_cache, const int* __restrict__ block_table,                        \
         const int* __restrict__ seq_lens, const int* __restrict__ query_start_loc, int sequences,  \
@@ -249,7 +254,8 @@ __device__ void prefill_attention_flash(T* out, const T* q, const T* k_cache, co
             Batch{block_table, seq_lens, query_start_loc, sequences, max_blocks}, kv_heads,        \
             block_size, scale);                                                                    \
     }                                                                                              \
-    KERNEL(THREADS, 8) prefill_attention_warp_##DTYPE##_d##D(                                         \
+    KERNEL(THREADS, 8)                                                                             \
+    prefill_attention_warp_##DTYPE##_d##D(                                                         \
         T* out, const T* __restrict__ q, const T* __restrict__ k_cache,                            \
         const T* __restrict__ v_cache, const int* __restrict__ block_table,                        \
         const int* __restrict__ seq_lens, const int* __restrict__ query_start_loc, int tokens,     \
@@ -259,7 +265,8 @@ __device__ void prefill_attention_flash(T* out, const T* q, const T* k_cache, co
             Batch{block_table, seq_lens, query_start_loc, sequences, max_blocks}, tokens,          \
             kv_heads, block_size, scale);                                                          \
     }                                                                                              \
-    KERNEL(THREADS, 3) prefill_attention_flash_##DTYPE##_d##D(                                        \
+    KERNEL(THREADS, 3)                                                                             \
+    prefill_attention_flash_##DTYPE##_d##D(                                                        \
         T* out, const T* __restrict__ q, const T* __restrict__ k_cache,                            \
         const T* __restrict__ v_cache, const int* __restrict__ block_table,                        \
         const int* __restrict__ seq_lens, const int* __restrict__ query_start_loc, int sequences,  \

@@ -33,22 +33,22 @@ __device__ void reshape_and_cache_vec(T* k_cache, T* v_cache, const T* k, const 
 }
 
 #define RESHAPE_AND_CACHE_KERNELS(DTYPE, T)                                                        \
-    KERNEL(256, 4) reshape_and_cache_naive_##DTYPE(T* k_cache, T* v_cache, const T* __restrict__ k,   \
-                                                const T* __restrict__ v,                           \
-                                                const int64* __restrict__ slot_mapping,            \
-                                                int tokens, int width) {                           \
+    KERNEL(256, 4)                                                                                 \
+    reshape_and_cache_naive_##DTYPE(                                                               \
+        T* k_cache, T* v_cache, const T* __restrict__ k, const T* __restrict__ v,                  \
+        const long long* __restrict__ slot_mapping, int tokens, int width) {                       \
         reshape_and_cache_naive<T>(k_cache, v_cache, k, v, slot_mapping, tokens, width);           \
     }                                                                                              \
-    KERNEL(1024, 1) reshape_and_cache_row_##DTYPE(T* k_cache, T* v_cache, const T* __restrict__ k,    \
-                                               const T* __restrict__ v,                            \
-                                               const int64* __restrict__ slot_mapping,             \
-                                               int width) {                                        \
+    KERNEL(1024, 1)                                                                                \
+    reshape_and_cache_row_##DTYPE(T* k_cache, T* v_cache, const T* __restrict__ k,                 \
+                                  const T* __restrict__ v,                                         \
+                                  const long long* __restrict__ slot_mapping, int width) {         \
         reshape_and_cache_row<T>(k_cache, v_cache, k, v, slot_mapping, width);                     \
     }                                                                                              \
-    KERNEL(1024, 1) reshape_and_cache_vec_##DTYPE(T* k_cache, T* v_cache, const T* __restrict__ k,    \
-                                               const T* __restrict__ v,                            \
-                                               const int64* __restrict__ slot_mapping,             \
-                                               int width) {                                        \
+    KERNEL(1024, 1)                                                                                \
+    reshape_and_cache_vec_##DTYPE(T* k_cache, T* v_cache, const T* __restrict__ k,                 \
+                                  const T* __restrict__ v,                                         \
+                                  const long long* __restrict__ slot_mapping, int width) {         \
         reshape_and_cache_vec<T>(k_cache, v_cache, k, v, slot_mapping, width);                     \
     }
 FOR_EACH_DTYPE(RESHAPE_AND_CACHE_KERNELS)

@@ -11,12 +11,12 @@ __device__ void rmsnorm_naive(T* out, const T* x, const T* weight, int rows, int
     }
     const float scale = rsqrtf(sum / dim + eps);
     for (int i = 0; i < dim; ++i)
-        out[row * dim + i] = from_float<T>(to_float(x[row * dim + i]) * scale * to_float(weight[i]));
+        out[row * dim + i] =
+            from_float<T>(to_float(x[row * dim + i]) * scale * to_float(weight[i]));
 }
 
 template <typename T>
-__device__ void rmsnorm_tree(T* out, const T* x, const T* weight, int dim, float eps,
-                             float* sums) {
+__device__ void rmsnorm_tree(T* out, const T* x, const T* weight, int dim, float eps, float* sums) {
     const T* row = x + (int64)blockIdx.x * dim;
     float sum = 0.0f;
     for (int i = threadIdx.x; i < dim; i += blockDim.x) {
@@ -56,8 +56,8 @@ template <typename T>
 __device__ __forceinline__ void scale_row(T* out, const T* row, const T* weight, int dim,
                                           float scale) {
     constexpr int SIZE = Pack<T>::SIZE;
-    const int packs = min(min(whole_packs(row, dim), whole_packs(out, dim)),
-                          whole_packs(weight, dim));
+    const int packs =
+        min(min(whole_packs(row, dim), whole_packs(out, dim)), whole_packs(weight, dim));
     for (int p = threadIdx.x; p < packs; p += blockDim.x) {
         Pack<T> v = load_pack(row + p * SIZE);
         const Pack<T> w = load_pack(weight + p * SIZE);
@@ -113,26 +113,30 @@ __device__ void add_rmsnorm_vec(T* out, T* residual, const T* x, const T* weight
 }
 
 #define RMSNORM_KERNELS(DTYPE, T)                                                                  \
-    KERNEL(256, 4) rmsnorm_naive_##DTYPE(T* out, const T* __restrict__ x,                             \
-                                      const T* __restrict__ weight, int rows, int dim,             \
-                                      float eps) {                                                 \
+    KERNEL(256, 4)                                                                                 \
+    rmsnorm_naive_##DTYPE(T* out, const T* __restrict__ x, const T* __restrict__ weight, int rows, \
+                          int dim, float eps) {                                                    \
         rmsnorm_naive<T>(out, x, weight, rows, dim, eps);                                          \
     }                                                                                              \
-    KERNEL(1024, 1) rmsnorm_tree_##DTYPE(T* out, const T* __restrict__ x,                             \
-                                      const T* __restrict__ weight, int dim, float eps) {          \
+    KERNEL(1024, 1)                                                                                \
+    rmsnorm_tree_##DTYPE(T* out, const T* __restrict__ x, const T* __restrict__ weight, int dim,   \
+                         float eps) {                                                              \
         extern __shared__ float sums[];                                                            \
         rmsnorm_tree<T>(out, x, weight, dim, eps, sums);                                           \
     }                                                                                              \
-    KERNEL(1024, 1) rmsnorm_warp_##DTYPE(T* out, const T* __restrict__ x,                             \
-                                      const T* __restrict__ weight, int dim, float eps) {          \
+    KERNEL(1024, 1)                                                                                \
+    rmsnorm_warp_##DTYPE(T* out, const T* __restrict__ x, const T* __restrict__ weight, int dim,   \
+                         float eps) {                                                              \
         rmsnorm_warp<T>(out, x, weight, dim, eps);                                                 \
     }                                                                                              \
-    KERNEL(1024, 1) rmsnorm_vec_##DTYPE(T* out, const T* __restrict__ x,                              \
-                                     const T* __restrict__ weight, int dim, float eps) {           \
+    KERNEL(1024, 1)                                                                                \
+    rmsnorm_vec_##DTYPE(T* out, const T* __restrict__ x, const T* __restrict__ weight, int dim,    \
+                        float eps) {                                                               \
         rmsnorm_vec<T>(out, x, weight, dim, eps);                                                  \
     }                                                                                              \
-    KERNEL(1024, 1) add_rmsnorm_vec_##DTYPE(T* out, T* residual, const T* __restrict__ x,             \
-                                         const T* __restrict__ weight, int dim, float eps) {       \
+    KERNEL(1024, 1)                                                                                \
+    add_rmsnorm_vec_##DTYPE(T* out, T* residual, const T* __restrict__ x,                          \
+                            const T* __restrict__ weight, int dim, float eps) {                    \
         add_rmsnorm_vec<T>(out, residual, x, weight, dim, eps);                                    \
     }
 FOR_EACH_DTYPE(RMSNORM_KERNELS)

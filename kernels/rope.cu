@@ -13,7 +13,7 @@ __device__ void rope_naive(T* x, const int64* positions, const float* cos_table,
                            const float* sin_table, int heads, int head_dim) {
     const int64 token = blockIdx.x;
     const int half = head_dim / 2;
-    const int64 row = positions[token] * half;
+    const int64 row = (positions ? positions[token] : token) * half;
     T* head = x + (token * heads + blockIdx.y) * head_dim;
     for (int i = threadIdx.x; i < half; i += blockDim.x)
         rotate(head, i, half, cos_table[row + i], sin_table[row + i]);
@@ -24,7 +24,7 @@ __device__ void rope_fused(T* q, T* k, const int64* positions, const float* cos_
                            const float* sin_table, int q_heads, int k_heads, int head_dim) {
     const int64 token = blockIdx.x;
     const int half = head_dim / 2;
-    const int64 row = positions[token] * half;
+    const int64 row = (positions ? positions[token] : token) * half;
     for (int n = threadIdx.x; n < (q_heads + k_heads) * half; n += blockDim.x) {
         const int head = n / half, i = n % half;
         T* x = head < q_heads ? q + (token * q_heads + head) * head_dim
@@ -52,7 +52,7 @@ __device__ void rope_vec(T* q, T* k, const int64* positions, const float* cos_ta
     constexpr int SIZE = Pack<T>::SIZE;
     const int64 token = blockIdx.x;
     const int half = head_dim / 2, packs = half / SIZE;
-    const int64 row = positions[token] * half;
+    const int64 row = (positions ? positions[token] : token) * half;
     for (int n = threadIdx.x; n < (q_heads + k_heads) * packs; n += blockDim.x) {
         const int head = n / packs, i = n % packs * SIZE;
         T* x = head < q_heads ? q + (token * q_heads + head) * head_dim
@@ -62,22 +62,22 @@ __device__ void rope_vec(T* q, T* k, const int64* positions, const float* cos_ta
 }
 
 #define ROPE_KERNELS(DTYPE, T)                                                                     \
-    KERNEL(1024, 1) rope_naive_##DTYPE(T* x, const int64* __restrict__ positions,                     \
-                                    const float* __restrict__ cos_table,                           \
-                                    const float* __restrict__ sin_table, int heads,                \
-                                    int head_dim) {                                                \
+    KERNEL(1024, 1)                                                                                \
+    rope_naive_##DTYPE(T* x, const long long* __restrict__ positions,                              \
+                       const float* __restrict__ cos_table, const float* __restrict__ sin_table,   \
+                       int heads, int head_dim) {                                                  \
         rope_naive<T>(x, positions, cos_table, sin_table, heads, head_dim);                        \
     }                                                                                              \
-    KERNEL(1024, 1) rope_fused_##DTYPE(T* q, T* k, const int64* __restrict__ positions,               \
-                                    const float* __restrict__ cos_table,                           \
-                                    const float* __restrict__ sin_table, int q_heads, int k_heads, \
-                                    int head_dim) {                                                \
+    KERNEL(1024, 1)                                                                                \
+    rope_fused_##DTYPE(T* q, T* k, const long long* __restrict__ positions,                        \
+                       const float* __restrict__ cos_table, const float* __restrict__ sin_table,   \
+                       int q_heads, int k_heads, int head_dim) {                                   \
         rope_fused<T>(q, k, positions, cos_table, sin_table, q_heads, k_heads, head_dim);          \
     }                                                                                              \
-    KERNEL(1024, 1) rope_vec_##DTYPE(T* q, T* k, const int64* __restrict__ positions,                 \
-                                  const float* __restrict__ cos_table,                             \
-                                  const float* __restrict__ sin_table, int q_heads, int k_heads,   \
-                                  int head_dim) {                                                  \
+    KERNEL(1024, 1)                                                                                \
+    rope_vec_##DTYPE(T* q, T* k, const long long* __restrict__ positions,                          \
+                     const float* __restrict__ cos_table, const float* __restrict__ sin_table,     \
+                     int q_heads, int k_heads, int head_dim) {                                     \
         rope_vec<T>(q, k, positions, cos_table, sin_table, q_heads, k_heads, head_dim);            \
     }
 FOR_EACH_DTYPE(ROPE_KERNELS)

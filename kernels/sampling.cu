@@ -7,7 +7,8 @@
 #define FULL_MASS 1099511627776.0f
 
 // One row of logits and how to weigh its tokens.
-template <typename T> struct Row {
+template <typename T>
+struct Row {
     const T* logits;
     int vocab;
     float largest;
@@ -183,10 +184,10 @@ __device__ __forceinline__ void sample_row(int* out, const T* logits, float temp
 }
 
 #define SAMPLING_KERNEL(NAME, SEARCH, T)                                                           \
-    KERNEL(1024, 1) NAME(int* out, const T* __restrict__ logits,                                      \
-                      const float* __restrict__ temperature, const int* __restrict__ top_k,        \
-                      const float* __restrict__ top_p, const float* __restrict__ uniform,          \
-                      int vocab) {                                                                 \
+    KERNEL(1024, 1)                                                                                \
+    NAME(int* out, const T* __restrict__ logits, const float* __restrict__ temperature,            \
+         const int* __restrict__ top_k, const float* __restrict__ top_p,                           \
+         const float* __restrict__ uniform, int vocab) {                                           \
         const int r = blockIdx.x;                                                                  \
         sample_row<SEARCH>(out + r, logits + (int64)r * vocab, temperature[r], top_k[r], top_p[r], \
                            uniform[r], vocab);                                                     \

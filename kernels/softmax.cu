@@ -75,14 +75,14 @@ __device__ void softmax_online(T* out, const T* x, int cols) {
 }
 
 #define SOFTMAX_KERNELS(DTYPE, T)                                                                  \
-    KERNEL(256, 4) softmax_naive_##DTYPE(T* out, const T* __restrict__ x, int rows, int cols) {       \
+    KERNEL(256, 4) softmax_naive_##DTYPE(T* out, const T* __restrict__ x, int rows, int cols) {    \
         softmax_naive<T>(out, x, rows, cols);                                                      \
     }                                                                                              \
-    KERNEL(1024, 1) softmax_tree_##DTYPE(T* out, const T* __restrict__ x, int cols) {                 \
+    KERNEL(1024, 1) softmax_tree_##DTYPE(T* out, const T* __restrict__ x, int cols) {              \
         extern __shared__ float shared[];                                                          \
         softmax_tree<T>(out, x, cols, shared);                                                     \
     }                                                                                              \
-    KERNEL(1024, 1) softmax_online_##DTYPE(T* out, const T* __restrict__ x, int cols) {               \
+    KERNEL(1024, 1) softmax_online_##DTYPE(T* out, const T* __restrict__ x, int cols) {            \
         softmax_online<T>(out, x, cols);                                                           \
     }
 FOR_EACH_DTYPE(SOFTMAX_KERNELS)

@@ -2,7 +2,9 @@
 
 // silu(x) = x * sigmoid(x) = x / (1 + e^-x). For large negative x the exponential is infinite and
 // the quotient is -0, which is right.
-__device__ __forceinline__ float silu(float x) { return x / (1.0f + __expf(-x)); }
+__device__ __forceinline__ float silu(float x) {
+    return x / (1.0f + __expf(-x));
+}
 
 template <typename T>
 __device__ void silu_naive(T* out, const T* gate, int64 count) {
@@ -42,18 +44,21 @@ __device__ void silu_mul_vec(T* out, const T* gate, const T* up, int64 count) {
 }
 
 #define SWIGLU_KERNELS(DTYPE, T)                                                                   \
-    KERNEL(1024, 1) silu_naive_##DTYPE(T* out, const T* __restrict__ gate, int64 count) {             \
+    KERNEL(1024, 1) silu_naive_##DTYPE(T* out, const T* __restrict__ gate, long long count) {      \
         silu_naive<T>(out, gate, count);                                                           \
     }                                                                                              \
-    KERNEL(1024, 1) mul_naive_##DTYPE(T* out, const T* a, const T* __restrict__ b, int64 count) {     \
+    KERNEL(1024, 1)                                                                                \
+    mul_naive_##DTYPE(T* out, const T* a, const T* __restrict__ b, long long count) {              \
         mul_naive<T>(out, a, b, count);                                                            \
     }                                                                                              \
-    KERNEL(1024, 1) silu_mul_fused_##DTYPE(T* out, const T* __restrict__ gate,                        \
-                                        const T* __restrict__ up, int64 count) {                   \
+    KERNEL(1024, 1)                                                                                \
+    silu_mul_fused_##DTYPE(T* out, const T* __restrict__ gate, const T* __restrict__ up,           \
+                           long long count) {                                                      \
         silu_mul_fused<T>(out, gate, up, count);                                                   \
     }                                                                                              \
-    KERNEL(1024, 1) silu_mul_vec_##DTYPE(T* out, const T* __restrict__ gate,                          \
-                                      const T* __restrict__ up, int64 count) {                     \
+    KERNEL(1024, 1)                                                                                \
+    silu_mul_vec_##DTYPE(T* out, const T* __restrict__ gate, const T* __restrict__ up,             \
+                         long long count) {                                                        \
         silu_mul_vec<T>(out, gate, up, count);                                                     \
     }
 FOR_EACH_DTYPE(SWIGLU_KERNELS)
