@@ -1,5 +1,6 @@
 """Where the course's files live: one answer for a clone, an editable install and a wheel."""
 
+import os
 from pathlib import Path
 
 from tinyvllm_lab.errors import TinyVllmError
@@ -34,3 +35,14 @@ def assets_dir() -> Path:
 def kernels_dir() -> Path:
     """The folder with the CUDA C++ sources."""
     return resource_dir("kernels")
+
+
+def user_cache_dir() -> Path:
+    """The folder for what this user downloaded or built; it need not exist yet.
+
+    The variable `TINYVLLM_LAB_CACHE` moves it.
+    """
+    if chosen := os.environ.get("TINYVLLM_LAB_CACHE"):
+        return Path(chosen).expanduser()
+    caches = os.environ.get("XDG_CACHE_HOME")
+    return (Path(caches) if caches else Path.home() / ".cache") / "tinyvllm-lab"

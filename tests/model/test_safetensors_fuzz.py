@@ -6,7 +6,7 @@ import struct
 
 import pytest
 import safetensors
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tinyvllm_lab.errors import SafetensorsError
@@ -134,12 +134,7 @@ def path(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz") / "x.safetensors"
 
 
-@settings(
-    max_examples=2500,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=2500)
 @given(content=damaged_files())
 def test_we_agree_with_the_library_on_damaged_headers(path, content):
     try:
