@@ -7,6 +7,7 @@ __getattr__, __all__ = lazy_attributes(
     {
         "load": "tinyvllm_lab.kernels.loader",
         "load_source": "tinyvllm_lab.kernels.loader",
+        "check": "tinyvllm_lab.kernels.inspection",
         "choose_backend": "tinyvllm_lab.kernels.backend",
         "Module": "tinyvllm_lab.kernels.module",
         "Function": "tinyvllm_lab.kernels.module",

@@ -83,7 +83,7 @@ def choose_backend(wanted: str | None = None) -> Choice:
 
 
 def _best() -> Choice:
-    refused = []
+    refused: list[str] = []
     for name in BACKENDS:
         problem = _why_not(name)
         if not problem:

@@ -74,10 +74,9 @@ def load_source(
 
 def _load_cpu(source: Path, checked: bool, defines: tuple[str, ...]) -> Module:
     from tinyvllm_lab.kernels.cpu.build import build
-    from tinyvllm_lab.kernels.cpu.checked import CheckedLauncher
-    from tinyvllm_lab.kernels.cpu.launch import CpuLauncher
+    from tinyvllm_lab.kernels.cpu.checked import checked_launcher
+    from tinyvllm_lab.kernels.cpu.launch import fast_launcher
 
     built = build(source, "checked" if checked else "fast", defines)
-    signatures = {kernel.name: kernel for kernel in built.declarations.kernels}
-    launcher = CheckedLauncher(built) if checked else CpuLauncher(built)
-    return Module(source, signatures, launcher)
+    launcher = checked_launcher(built) if checked else fast_launcher(built)
+    return Module(source, built.declarations.kernels, launcher, defines)

@@ -1,6 +1,6 @@
 """A loaded kernel file and its kernels: the same call on every back end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,12 +71,18 @@ class Module:
         source: the file.
         signatures: kernel name -> its parameters.
         launcher: the back end's side.
+        defines: the macros it was built with.
     """
 
     def __init__(
-        self, source: Path, signatures: Mapping[str, Signature], launcher: Launcher
+        self,
+        source: Path,
+        kernels: Sequence[Signature],
+        launcher: Launcher,
+        defines: tuple[str, ...] = (),
     ) -> None:
-        self.source, self.signatures, self.launcher = source, dict(signatures), launcher
+        self.source, self.launcher, self.defines = source, launcher, defines
+        self.signatures = {kernel.name: kernel for kernel in kernels}
 
     @property
     def backend(self) -> str:

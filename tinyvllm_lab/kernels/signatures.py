@@ -102,10 +102,10 @@ class Signature:
 
 @dataclass(frozen=True)
 class Declarations:
-    """What a preprocessed file declares: kernels, and `extern __shared__` arrays (name -> type)."""
+    """What a preprocessed file declares: kernels, and `extern __shared__` arrays (name, type)."""
 
     kernels: tuple[Signature, ...]
-    dynamic_shared: dict[str, str]
+    dynamic_shared: tuple[tuple[str, str], ...]
 
     def to_json(self) -> str:
         """Text that `from_json` reads; kept beside a build."""
@@ -119,7 +119,7 @@ class Declarations:
             Signature(k["name"], tuple(Parameter(**p) for p in k["parameters"]))
             for k in data["kernels"]
         )
-        return cls(kernels, data["dynamic_shared"])
+        return cls(kernels, tuple((name, c_type) for name, c_type in data["dynamic_shared"]))
 
 
 _NOISE = re.compile(
@@ -143,7 +143,7 @@ def parse_declarations(preprocessed: str) -> Declarations:
         for name, declared in _KERNEL.findall(text)
     }
     dynamic = {name: " ".join(c_type.split()) for c_type, name in _DYNAMIC.findall(text)}
-    return Declarations(tuple(kernels.values()), dynamic)
+    return Declarations(tuple(kernels.values()), tuple(dynamic.items()))
 
 
 def _parameters(kernel: str, declared: str) -> list[Parameter]:

@@ -81,13 +81,13 @@ class Symbols:
         library.simt_anchor.restype = ctypes.c_void_p
         anchor = next(s.value for s in self._all if s.name == "simt_tls_anchor")
         base = library.simt_anchor() - anchor
-        dynamic = self._build.declarations.dynamic_shared
+        dynamic = [name for name, _ in self._build.declarations.dynamic_shared]
         other_kernels = {k.name for k in self._build.declarations.kernels} - {kernel}
         static = [
             Array(s.name, base + s.value, base + s.value + s.size, "shared")
             for s in self._all
             if s.kind == "TLS" and s.size and s.owner not in other_kernels
-            if s.name not in dynamic and s.name != "simt_tls_anchor"
+            if (s.owner or s.name not in dynamic) and s.name != "simt_tls_anchor"
         ]
         return static + [_dynamic_array(library, name, dynamic_bytes) for name in dynamic]
 
@@ -104,7 +104,7 @@ class Symbols:
                 _writable(s, pieces, base),
             )
             for s in self._all
-            if s.kind == "OBJECT" and s.size and not s.name.startswith(("simt", "_", "guard"))
+            if s.kind == "OBJECT" and s.size and not re.search(r"^simt|^_|\.|guard", s.name)
         ]
         return named + [Array("constants", begin, end, "module", False) for begin, end, _ in pieces]
 

@@ -1,6 +1,7 @@
 """Launch a built file under the checker, in a forked child if the kernel is not to be trusted."""
 
 import ctypes
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -182,6 +183,12 @@ class CheckedLauncher:
         check.event_capacity = options.max_events
         check.first_logged_block, check.end_logged_block = options.blocks
         return check
+
+
+@functools.cache
+def checked_launcher(build: Build) -> CheckedLauncher:
+    """The launcher of a checked build, loaded once in a process."""
+    return CheckedLauncher(build)
 
 
 def _empty_log(arena: Arena) -> ReportLog:

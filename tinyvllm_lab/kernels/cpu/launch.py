@@ -1,6 +1,7 @@
 """Launch a built file on the CPU, as fast as it goes."""
 
 import ctypes
+import functools
 import os
 from typing import Any
 
@@ -125,3 +126,9 @@ class CpuLauncher:
             context = Context(signature.name, launch, LineTable(library), load_address(library))
             raise_findings(read_reports(log.entries(), context))
         del values  # lived until here
+
+
+@functools.cache
+def fast_launcher(build: Build) -> CpuLauncher:
+    """The launcher of a fast build, loaded once in a process."""
+    return CpuLauncher(build)

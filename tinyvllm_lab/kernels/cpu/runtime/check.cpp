@@ -33,7 +33,7 @@ void Checker::on_access(const void* p, int size, Access kind, const void* pc, bo
     check_time(pc);
     const int region = find_region(address, end, pc);
     log(address, size, static_cast<uint8_t>(kind), region, pc);
-    if (region < 0) block.stop(report(Kind::out_of_bounds, address, size, kind, region, pc));
+    if (region < 0) block.stop(report(Kind::out_of_bounds, address, size, kind, usual_region(pc), pc));
     if (aligned && address % static_cast<uint64_t>(size)) block.stop(report(Kind::misaligned, address, size, kind, region, pc));
     const Region& r = request_.regions[region];
     if (kind != Access::read && !r.writable) block.stop(report(Kind::read_only_write, address, size, kind, region, pc));
@@ -41,13 +41,23 @@ void Checker::on_access(const void* p, int size, Access kind, const void* pc, bo
     if (shadows_[region]) check_order(region, address, size, kind, pc);
 }
 
+// The region that holds [begin, end), or -1.
 int Checker::find_region(uint64_t begin, uint64_t end, const void* pc) {
     const auto holds = [&](int i) { return begin >= request_.regions[i].begin && end <= request_.regions[i].end; };
-    uint8_t& guess = region_of_pc_[reinterpret_cast<uint64_t>(pc) & 255];
-    if (request_.num_regions && holds(guess)) return guess;
-    for (int i = 0; i < request_.num_regions; ++i)
-        if (holds(i)) return guess = static_cast<uint8_t>(i);
+    auto& last = last_region_[reinterpret_cast<uint64_t>(pc) & 255];
+    if (last.pc == pc && holds(last.region)) return last.region;
+    for (int i = 0; i < request_.num_regions; ++i) {
+        if (!holds(i)) continue;
+        last = {pc, i};
+        return i;
+    }
     return -1;
+}
+
+// Which region this instruction was in before, or -1: most likely the one it meant to be in.
+int Checker::usual_region(const void* pc) const {
+    const auto& last = last_region_[reinterpret_cast<uint64_t>(pc) & 255];
+    return last.pc == pc ? last.region : -1;
 }
 
 // Sees endless loops, if they touch memory or meet at barriers. (A forked child has an alarm too.)

@@ -63,6 +63,7 @@ class Checker {
     void log(uint64_t address, int size, uint8_t kind, int region, const void* pc);
     void check_time(const void* pc);
     int find_region(uint64_t begin, uint64_t end, const void* pc);
+    int usual_region(const void* pc) const;
     void check_order(int region, uint64_t address, int size, Access kind, const void* pc);
     bool ordered(const Mark& earlier, const Mark& now) const;
     void acquire_and_release(uint64_t address);
@@ -72,7 +73,10 @@ class Checker {
     ReportLog& log_;
     std::vector<std::unique_ptr<Shadow>> shadows_;  // one a region; null where nobody writes
     std::unordered_map<uint64_t, int> seen_;         // which report a kind and pair of places has
-    uint8_t region_of_pc_[256] = {};                 // an instruction mostly stays in one region
+    struct {
+        const void* pc;
+        int region;
+    } last_region_[256] = {};  // an instruction mostly stays in one region
     uint64_t ticks_ = 0, deadline_ns_;
     const void* last_pc_ = nullptr;
 
