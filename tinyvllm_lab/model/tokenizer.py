@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,14 @@ from typing import Any
 import tokenizers
 
 from tinyvllm_lab.errors import ModelError
-from tinyvllm_lab.model.chat import LLAMA_3_2_TEMPLATE, LLAMA_3_MARKS, ChatTemplate, Message
-from tinyvllm_lab.model.chat import load_chat_template as _load_chat_template
+from tinyvllm_lab.model.chat import (
+    LLAMA_3_2_TEMPLATE,
+    LLAMA_3_MARKS,
+    ChatTemplate,
+    Message,
+    load_chat_template,
+)
+from tinyvllm_lab.model.config_fields import read_json_object
 from tinyvllm_lab.model.detokenizer import IncrementalDetokenizer, TokenPieces
 
 SPECIAL_TOKEN_NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
@@ -64,9 +69,9 @@ class Tokenizer:
         """
         folder = Path(folder)
         backend = _read_backend(folder / "tokenizer.json")
-        config = _read_json(folder / "tokenizer_config.json")
-        special = _special_tokens(_read_json(folder / "special_tokens_map.json") | config)
-        return cls(backend, special, _load_chat_template(folder, config))
+        config = _read_optional(folder / "tokenizer_config.json")
+        special = _special_tokens(_read_optional(folder / "special_tokens_map.json") | config)
+        return cls(backend, special, load_chat_template(folder, config))
 
     @property
     def vocab_size(self) -> int:
@@ -181,17 +186,8 @@ def _read_backend(file: Path) -> tokenizers.Tokenizer:
         raise ModelError(f"{file} is damaged: {error}", "a tokenizers file") from error
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    """The object in `file`; empty if there is no such file."""
-    if not file.is_file():
-        return {}
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{file} is damaged: {error}", "a JSON object") from error
-    if not isinstance(found, dict):
-        raise ModelError(f"{file} holds a {type(found).__name__}.", "a JSON object")
-    return found
+def _read_optional(file: Path) -> dict[str, Any]:
+    return read_json_object(file) if file.is_file() else {}
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
