@@ -4,8 +4,9 @@ import json
 
 import pytest
 import torch
-from llama_oracle import LLAMA3_ROPE, LLAMA32_1B, LLAMA32_3B, SMALL, SMOLLM2_135M, ours
+from llama_oracle import ours
 from llama_oracle import random_hf_model as hf
+from llama_shapes import LLAMA3_ROPE, LLAMA32_1B, LLAMA32_3B, SMALL, SMOLLM2_135M
 from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM
 

@@ -18,6 +18,7 @@ from tinyvllm_lab.engine.request import Request
 from tinyvllm_lab.errors import ConfigError, EngineError
 from tinyvllm_lab.model.layers import CausalAttention, fused_causal_attention
 from tinyvllm_lab.model.llama import AttentionBackend, LlamaModel
+from tinyvllm_lab.model.sampling import Sampler
 
 Kernels = str | Mapping[str, Callable[..., Any]]
 
@@ -46,16 +47,6 @@ class Counters:
     tokens: int = 0
     attended: int = 0
     sampled: int = 0
-
-
-class GreedySampler:
-    """The likeliest token of each row, whatever the request asks for."""
-
-    def sample(
-        self, logits: Tensor, rows: Sequence[Request]
-    ) -> tuple[Sequence[int], Sequence[Any]]:
-        """See `TokenSampler.sample`."""
-        return logits.argmax(dim=-1).tolist(), [None] * len(rows)
 
 
 class TorchExecutor:
@@ -93,7 +84,7 @@ class TorchExecutor:
         self.model = _with_kernels(model, kernels)
         self.config = config
         self.kv = make_kv(model, config) if config.use_kv_cache else None
-        self.sampler = sampler or GreedySampler()
+        self.sampler = sampler or Sampler()
         self.counters = Counters()
         self._attention = attention
         self._closed = False
