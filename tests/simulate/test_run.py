@@ -1,0 +1,308 @@
+import heapq
+from random import Random
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from tinyvllm_lab.engine.config import EngineConfig
+from tinyvllm_lab.engine.engine import Engine
+from tinyvllm_lab.engine.events import Kind, Reason
+from tinyvllm_lab.engine.feed import run_to_end
+from tinyvllm_lab.engine.sampling_params import SamplingParams
+from tinyvllm_lab.errors import ConfigError
+from tinyvllm_lab.simulate import presets
+from tinyvllm_lab.simulate.arrivals import Bursts, ClosedLoop, Poisson
+from tinyvllm_lab.simulate.cost import CostModel
+from tinyvllm_lab.simulate.executor import SimulatedExecutor, VirtualClock
+from tinyvllm_lab.simulate.feed import WorkloadFeed
+from tinyvllm_lab.simulate.lengths import Fixed, Uniform
+from tinyvllm_lab.simulate.presets import Turn, make_workload
+from tinyvllm_lab.simulate.run import config_for, simulate
+from tinyvllm_lab.simulate.workloads import Workload, WorkloadRequest
+
+SMALL = EngineConfig(max_num_seqs=8, max_num_batched_tokens=256, num_blocks=400, max_model_len=4096)
+
+
+def events(log, kind: Kind) -> list[tuple[int, int, int]]:
+    rows = log.as_array()
+    return [tuple(row) for row in rows[rows[:, 0] == kind, 1:].tolist()]
+
+
+def ends(log) -> dict[str, int]:
+    """The reason of each request's end, by name."""
+    return {log.requests[a]["id"]: reason for a, reason, _ in events(log, Kind.FINISH)}
+
+
+def outputs(log) -> dict[str, list[int]]:
+    """Output tokens of each request, by name."""
+    tokens: dict[str, list[int]] = {}
+    for request, token, _ in events(log, Kind.TOKEN):
+        tokens.setdefault(log.requests[request]["id"], []).append(token)
+    return tokens
+
+
+def times_us(log) -> dict[str, list[int]]:
+    """Arrival of each request, then the time of each of its tokens."""
+    times, pending = {}, []
+    for kind, a, *_ in log.as_array().tolist():
+        if kind == Kind.TOKEN:
+            pending.append(a)
+        elif kind == Kind.STEP_END:
+            for request in pending:
+                row = log.requests[request]
+                times.setdefault(row["id"], [row["arrival_us"]]).append(a)
+            pending.clear()
+    return times
+
+
+def one(name="a", prompt=100, output=10, **fields) -> WorkloadRequest:
+    arrival_s = fields.pop("arrival_s", 0.0)
+    ids = tuple(Random(name).choices(range(2000), k=prompt))
+    return WorkloadRequest(name, arrival_s, ids, output, **fields)
+
+
+def test_a_lone_request_takes_the_time_that_the_cost_model_says():
+    run = simulate(Workload("w", (one(prompt=100, output=4, arrival_s=2.5),)), SMALL)
+    cost = run.cost_model
+    prefill = cost.prefill_step(100).total_us
+    decodes = [cost.decode_step(1, context).total_us for context in (101, 102, 103)]
+    expected = np.cumsum([2_500_000, prefill, *decodes]).tolist()
+    assert times_us(run.log) == {"a": expected}
+    assert run.busy_s == pytest.approx((prefill + sum(decodes)) / 1e6)
+    assert run.simulated_s == expected[-1] / 1e6
+    assert "A10G" in str(run)
+
+
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_every_preset_runs_to_its_end(name):
+    workload = presets.PRESETS[name](4)
+    # Blocks for two of the largest: a check of all blocks after every step takes its time.
+    blocks = 2 * workload.longest_context // 16 + 2
+    config = config_for(CostModel(), workload, num_blocks=blocks, check_invariants=True)
+    run = simulate(workload, config)
+    assert not run.refused
+    assert not run.dropped
+    assert set(ends(run.log)) == {r.request_id for r in workload}
+    got = outputs(run.log)
+    for asked in workload:
+        if asked.abort_after_tokens is None:
+            assert len(got[asked.request_id]) == asked.max_tokens
+            assert ends(run.log)[asked.request_id] == Reason.LENGTH
+        index = next(i for i, r in run.log.requests.items() if r["id"] == asked.request_id)
+        assert run.log.requests[index]["kind"] == asked.kind
+
+
+def test_two_runs_differ_in_nothing_but_wall_time():
+    def columns(run):
+        rows = run.log.as_array().copy()
+        rows[rows[:, 0] == Kind.STEP_END, 2:] = 0
+        return rows
+
+    first, second = (simulate(presets.chat(40), SMALL) for _ in range(2))
+    assert np.array_equal(columns(first), columns(second))
+    assert first.simulated_s == second.simulated_s
+
+
+def test_the_schedule_changes_times_but_no_tokens():
+    workload = presets.independent(30, Bursts(30, 1.0))
+    wide = simulate(workload, SMALL)
+    narrow = simulate(workload, EngineConfig(max_num_seqs=2, num_blocks=400))
+    # With all requests there at once, their running numbers are the same in both runs.
+    assert outputs(wide.log) == outputs(narrow.log)
+    assert narrow.simulated_s > 2 * wide.simulated_s
+
+
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_a_tiny_pool_preempts_and_still_finishes_everybody(preemption):
+    workload = presets.independent(20, Bursts(20, 1.0), Uniform(40, 60), Uniform(40, 60))
+    config = EngineConfig(
+        max_num_seqs=8, num_blocks=24, preemption=preemption, check_invariants=True
+    )
+    run = simulate(workload, config)
+    roomy = simulate(workload, SMALL)
+    assert events(run.log, Kind.PREEMPT)
+    assert bool(events(run.log, Kind.SWAP_OUT)) == (preemption == "swap")
+    assert outputs(run.log) == outputs(roomy.log)
+    assert run.simulated_s > roomy.simulated_s
+
+
+def test_idle_time_is_jumped_over():
+    workload = Workload("w", tuple(one(str(i), arrival_s=1000.0 * i) for i in range(5)))
+    run = simulate(workload, SMALL)
+    assert 4000 < run.simulated_s < 4001
+    assert run.engine.num_steps == 50
+    assert run.busy_s < 1
+
+
+def test_who_hangs_up_after_some_tokens_is_let_go_in_the_next_step():
+    workload = Workload("w", (one("hasty", output=400, abort_after_tokens=7), one("calm")))
+    run = simulate(workload, SMALL)
+    assert ends(run.log) == {"hasty": Reason.ABORT, "calm": Reason.LENGTH}
+    assert len(outputs(run.log)["hasty"]) == 7
+    assert run.engine.scheduler.memory.num_used == 0
+
+
+def test_who_hangs_up_after_some_time_is_let_go_even_from_the_queue():
+    config = EngineConfig(max_num_seqs=1)
+    workload = Workload("w", (one("first", output=1000), one("waits", abort_after_s=0.5)))
+    run = simulate(workload, config)
+    assert ends(run.log) == {"first": Reason.LENGTH, "waits": Reason.ABORT}
+    assert "waits" not in outputs(run.log)
+
+
+def test_a_late_hang_up_changes_nothing():
+    workload = Workload("w", (one(abort_after_s=3600.0, abort_after_tokens=11),))
+    run = simulate(workload, SMALL)
+    assert ends(run.log) == {"a": Reason.LENGTH}
+    assert run.simulated_s < 1
+
+
+def test_the_next_turn_carries_the_answer_and_hits_the_cache():
+    workload = make_workload(
+        "w",
+        [[Turn(one(prompt=64).prompt_token_ids, 33), Turn((7,) * 10, 5, pause_s=2.0)]],
+        Poisson(1.0),
+    )
+    run = simulate(workload, SMALL)
+    first, second = times_us(run.log).values()
+    assert second[0] == first[-1] + 2_000_000
+    prompts = [row["prompt_tokens"] for row in run.log.requests.values()]
+    assert prompts == [64, 64 + 33 + 10]
+    # The last sampled token was never computed: 96 tokens are in the cache, in whole blocks.
+    assert [hit for _, _, hit in events(run.log, Kind.ADMIT)] == [0, 96]
+    cold = simulate(workload, EngineConfig(enable_prefix_caching=False))
+    assert [hit for _, _, hit in events(cold.log, Kind.ADMIT)] == [0, 0]
+
+
+def test_prefix_caching_makes_chats_cheaper():
+    workload = presets.chat(60, Poisson(5.0), think_s=1.0)
+    with_cache = simulate(workload, config_for(CostModel(), workload))
+    without = simulate(workload, config_for(CostModel(), workload, enable_prefix_caching=False))
+    work = [
+        sum(tokens for _, tokens, _ in events(run.log, Kind.SCHEDULED))
+        for run in (with_cache, without)
+    ]
+    assert work[0] < 0.7 * work[1]
+
+
+def test_a_refused_request_ends_its_conversation_and_nothing_else():
+    config = EngineConfig(max_model_len=256)
+    long, later, other = (
+        one("long", prompt=300),
+        one("later", after="long", keep_history=True),
+        one(),
+    )
+    run = simulate(Workload("w", (long, later, other)), config)
+    assert list(run.refused) == ["long"]
+    assert "max_model_len" in str(run.refused["long"])
+    assert run.dropped == ["later"]
+    assert ends(run.log) == {"a": Reason.LENGTH}
+    assert len(events(run.log, Kind.REJECT)) == 1
+
+
+def test_a_closed_loop_keeps_its_number_of_users():
+    workload = make_workload("w", [[Turn((1, 2, 3), 8)]] * 40, ClosedLoop(5))
+    run = simulate(workload, SMALL)
+    inside, most = 0, 0
+    for kind, *_ in run.log.as_array().tolist():
+        inside += (kind == Kind.SUBMIT) - (kind == Kind.FINISH)
+        most = max(most, inside)
+    assert most == 5
+    assert len(ends(run.log)) == 40
+
+
+def simulate_fixed_step(workload: Workload, step_us: int, config: EngineConfig):
+    clock = VirtualClock()
+    engine = Engine(config, SimulatedExecutor(fixed_step_us=step_us), clock=clock)
+    run_to_end(engine, WorkloadFeed(workload))
+    return engine.log
+
+
+def test_one_seat_and_one_step_a_request_is_the_queue_m_d_1():
+    # Pollaczek-Khinchine: with utilisation rho a customer waits rho * D / (2 * (1 - rho)).
+    step_s, rho, count = 0.010, 0.5, 20_000
+    workload = presets.independent(count, Poisson(rho / step_s), Fixed(1), Fixed(1), seed=3)
+    log = simulate_fixed_step(workload, 10_000, EngineConfig(max_num_seqs=1))
+    stay = fmean(done - arrival for arrival, done in times_us(log).values()) / 1e6
+    assert stay - step_s == pytest.approx(rho * step_s / (2 * (1 - rho)), rel=0.05)
+
+
+def test_one_seat_serves_as_a_plain_queue_does():
+    workload = presets.independent(300, Poisson(12.0), Fixed(5), Uniform(1, 12), seed=4)
+    log = simulate_fixed_step(workload, 10_000, EngineConfig(max_num_seqs=1))
+    free, expected = 0.0, {}
+    for asked in workload:  # one step a token, first come, first served, no overlap
+        free = max(free, asked.arrival_s) + 0.010 * asked.max_tokens
+        expected[asked.request_id] = free
+    done = {name: times[-1] / 1e6 for name, times in times_us(log).items()}
+    assert done == pytest.approx(expected, abs=1e-3)  # a jump rounds up to a microsecond
+
+
+def test_many_seats_serve_as_many_servers_of_equal_speed():
+    # Steps that all take the same time make each seat a server; arrivals wait for the next step.
+    step, seats = 10_000, 4
+    workload = presets.independent(300, Poisson(40.0), Fixed(5), Uniform(1, 16), seed=5)
+    log = simulate_fixed_step(workload, step, EngineConfig(max_num_seqs=seats))
+    done = {name: times[-1] for name, times in times_us(log).items()}
+    starts = sorted(t for _, _, t in events(log, Kind.STEP))
+    free = [0] * seats
+    for asked in workload:
+        ready = max(heapq.heappop(free), round(asked.arrival_s * 1e6))
+        begin = next(t for t in starts if t >= ready)
+        assert done[asked.request_id] == begin + step * asked.max_tokens
+        heapq.heappush(free, done[asked.request_id])
+
+
+def test_the_config_fits_hardware_model_and_workload():
+    workload = presets.agent(3)
+    cost_model = CostModel("A10G", "llama-3.2-1b", block_size=32)
+    config = config_for(cost_model, workload, max_num_seqs=7)
+    assert config.num_blocks == cost_model.num_kv_blocks()
+    assert config.max_model_len == workload.longest_context
+    assert (config.max_num_seqs, config.block_size) == (7, 32)
+    with pytest.raises(ConfigError, match="does not fit"):
+        simulate(workload, model="llama-3.1-70b")
+
+
+def test_the_log_can_be_switched_off():
+    run = simulate(presets.airport(20), SMALL, log=False)
+    assert run.log is None
+    assert run.simulated_s > 0
+
+
+def test_faster_hardware_is_faster():
+    workload = presets.independent(40, Bursts(40, 1.0))
+    seconds = [
+        simulate(workload, hardware=name).simulated_s
+        for name in ("L4", "A10G", "A100 80GB", "H200")
+    ]
+    assert seconds == sorted(seconds, reverse=True)
+
+
+def test_real_decoding_takes_the_same_workload():
+    torch = pytest.importorskip("torch")
+    from tinyvllm_lab.engine.torch_executor import TorchExecutor
+    from tinyvllm_lab.model.llama import LlamaModel
+    from tinyvllm_lab.model.tokenizer import Tokenizer
+    from tinyvllm_lab.paths import assets_dir
+    from tinyvllm_lab.simulate.text_workloads import text_workload
+
+    torch.set_num_threads(1)
+    folder = assets_dir() / "models" / "tiny"
+    tokenizer = Tokenizer.from_dir(folder)
+    model = LlamaModel.from_dir(folder, dtype=torch.float32)
+    workload = text_workload(
+        tokenizer, 3, Bursts(3, 1.0), kinds=["short_answer"], turns=2, think_s=0.0
+    )
+    engine = Engine(
+        SMALL, TorchExecutor(model, SMALL), tokenizer=tokenizer,
+        eos_token_ids=tokenizer.eos_token_ids,
+    )  # fmt: skip
+    with torch.no_grad():
+        run_to_end(engine, WorkloadFeed(workload, SamplingParams(temperature=0.0)))
+    got = outputs(engine.log)
+    assert set(ends(engine.log).values()) == {Reason.STOP}
+    for asked in workload:
+        country = asked.prompt.removesuffix("?").removeprefix("What is the capital of ")
+        assert f"The capital of {country} is" in tokenizer.decode(got[asked.request_id])
