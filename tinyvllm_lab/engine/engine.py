@@ -209,9 +209,8 @@ class Engine(FrontDesk):
     def _fork_samples(self, plan: StepPlan) -> None:
         """A parent whose prompt is computed now gets its other samples."""
         for request, sampled in zip(plan.requests, plan.samples, strict=True):
-            if not sampled or not request.children or request.children[0].index >= 0:
-                continue
-            for child in request.children:
+            unforked = [c for c in request.children if c.is_unforked] if sampled else []
+            for child in unforked:
                 child.parent = request.index
                 self._register(child)
                 # The child computes the last prompt token itself, and samples from that.

@@ -166,7 +166,8 @@ class FrontDesk:
     def _turn_knob(self, name: str, value: Any) -> KnobRefused | None:
         old = getattr(self.config, name)
         config = replace(self.config, **{name: value})
-        if shut_out := too_long_for_a_step(list(self.scheduler.requests()), config):
+        everybody = [*self.scheduler.requests(), *self.inbox.arrivals]
+        if shut_out := too_long_for_a_step(everybody, config):
             return KnobRefused(
                 f"With {name}={value!r} these requests could never run again: "
                 + ", ".join(r.request_id for r in shut_out[:5]),
@@ -184,6 +185,8 @@ class FrontDesk:
         request = self._families.get(request_id) or self.requests.get(request_id)
         if request is None:
             return []
+        if request.is_unforked:
+            return [self._drop_unforked(request, reason)]
         if request.index < 0:  # it was sent and called back between two steps: log both
             self._submit(request)
         family = [request, *(child for child in request.children if child.index >= 0)]
@@ -191,6 +194,12 @@ class FrontDesk:
         for sample in ended:
             self._forget(sample)
         return ended
+
+    def _drop_unforked(self, child: Request, reason: Reason | None) -> Request:
+        """End a sample that never started: its parent's prompt is not computed yet."""
+        child.status, child.finish_reason = Status.FINISHED, reason
+        self.requests.pop(child.request_id, None)
+        return child
 
     def _expire(self) -> list[Request]:
         now, ended = self.clock.now(), []
@@ -234,9 +243,8 @@ class FrontDesk:
             request.text_stream.finish()
         self.executor.finish(request)
         for child in request.children:
-            if child.index < 0:  # its parent ended before the prompt was computed
-                child.status, child.finish_reason = Status.FINISHED, request.finish_reason
-                self.requests.pop(child.request_id, None)
+            if child.is_unforked:
+                self._drop_unforked(child, request.finish_reason)
         for name in [request.request_id, request.request_id.rsplit("/", 1)[0]]:
             family = self._families.get(name)
             if family is not None and all(r.is_finished for r in (family, *family.children)):

@@ -49,7 +49,7 @@ def _as_ids(request_id: str, prompt: Any) -> list[int]:
 def make_children(request: Request) -> list[Request]:
     """The samples 2 .. n of a prompt. Each draws from a seed of its own."""
     params = request.sampling_params
-    return [
+    children = [
         Request(
             f"{request.request_id}/{k}", request.token_ids,
             replace(params, n=1, seed=None if params.seed is None else params.seed + k),
@@ -63,3 +63,6 @@ def make_children(request: Request) -> list[Request]:
         )
         for k in range(1, params.n)
     ]  # fmt: skip
+    for child in children:
+        child.parent = -1
+    return children

@@ -33,6 +33,7 @@ class Request:
         kv_capacity: tokens that its blocks or its region can hold.
         seq_slot: its seat, stable while it runs; -1 without one.
         deadline: engine clock, in seconds, after which it times out; None: never.
+        parent: index of the request it was forked from; -1: not forked yet; None: no parent.
         children: the other samples of `n > 1`; they fork from this one after its prompt.
         text_stream: its text so far (`TextStream`), if the engine has a tokenizer.
     """
@@ -152,6 +153,11 @@ class Request:
     def text(self) -> str:
         """Output text so far; empty without a tokenizer."""
         return self.text_stream.text if self.text_stream is not None else ""
+
+    @property
+    def is_unforked(self) -> bool:
+        """True for a sample of `n > 1` that waits for its parent's prompt to be computed."""
+        return self.parent == -1 and self.status is not Status.FINISHED
 
     @property
     def is_finished(self) -> bool:

@@ -38,7 +38,7 @@ class EngineRunner:
             the runner's error.
 
     Attributes:
-        state: "new", "running", "paused", "stopped", or "failed" after an error (`start()` goes on).
+        state: "new", "running", "paused", "stopped", or "failed" (an error; `start()` goes on).
         error: the last exception, or None.
         traceback: its traceback as text.
     """

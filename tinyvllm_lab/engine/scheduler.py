@@ -147,10 +147,12 @@ class Scheduler(Lifecycle):
         """Requests that may be preempted for `running[i]`.
 
         vLLM's priority rule may pick one that has its tokens of this step already; everybody else
-        looks only at those that do not. New admissions (prefill-first) are never victims.
+        looks only at those that do not. New admissions (prefill-first) are never victims, and the
+        oldest request is one only when it is alone: so somebody always gets on, whatever the rule.
         """
-        planned_too = self.config.policy == "priority" and self.config.victim == "last"
-        return self.running[0 if planned_too else i : stop]
+        if self.config.policy == "priority" and self.config.victim == "last":
+            return self.running[:stop]
+        return self.running[max(i, 1) : stop] or self.running[:1]
 
     def _unschedule(self, plan: StepPlan, victim: Request) -> int:
         """Take a victim out of the batch; returns the tokens that it gives back."""

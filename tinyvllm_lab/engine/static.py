@@ -29,7 +29,7 @@ class StaticBatchScheduler(Scheduler):
         return budget
 
     def _has_seat(self) -> bool:
-        return self._boarding > 0
+        return self._boarding > 0 and super()._has_seat()
 
     def schedule(self) -> StepPlan:
         """Plan one step, and count the padding of a rectangular batch."""

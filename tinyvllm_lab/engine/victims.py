@@ -17,7 +17,7 @@ def last(candidates: Sequence[Request]) -> Request:
 
 def lowest_priority(candidates: Sequence[Request]) -> Request:
     """The least urgent one, of equals the latest arrival (vLLM, priority)."""
-    return max(candidates, key=lambda r: (r.priority, r.arrival_time))
+    return max(candidates, key=lambda r: (r.priority, r.arrival_time, r.index))
 
 
 def fewest_computed(candidates: Sequence[Request]) -> Request:
