@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,6 @@ from rich.markup import escape
 from tinyvllm_lab import __version__
 from tinyvllm_lab.cli_flags import engine_and_sampling_flags
 from tinyvllm_lab.engine.config import EngineConfig
-from tinyvllm_lab.engine.sampling_params import SamplingParams
 from tinyvllm_lab.errors import TinyVllmError
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ Model = Annotated[
 
 def main() -> None:
     """Run the command line. Our own errors become three lines and exit status 1."""
+    # Torch's threads, and those of the notebooks' kernels, wait by sleeping: threads that spin
+    # make a busy machine many times slower.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app()
     except TinyVllmError as error:
@@ -85,12 +88,12 @@ def generate(
     model: Model = "tiny",
     *,
     engine_config: EngineConfig | None,
-    sampling_params: SamplingParams,
+    sampling: dict[str, Any],
 ) -> None:
     """Continue a text, printing it as it comes."""
     llm = _load(model, engine_config)
     console.print(f"[dim]{escape(prompt)}[/]", end="")
-    _print_stream(llm.stream(prompt, sampling_params))
+    _print_stream(llm.stream(prompt, replace(llm.default_sampling_params, **sampling)))
 
 
 @app.command()
@@ -100,12 +103,13 @@ def chat(
     system: Annotated[str, typer.Option(help="The system message.")] = "",
     *,
     engine_config: EngineConfig | None,
-    sampling_params: SamplingParams,
+    sampling: dict[str, Any],
 ) -> None:
     """Talk with a model. /reset forgets, /quit ends, Ctrl-C stops an answer."""
     from tinyvllm_lab.cli_chat import Chat
 
-    Chat(_load(model, engine_config), sampling_params, system, console).loop()
+    llm = _load(model, engine_config)
+    Chat(llm, replace(llm.default_sampling_params, **sampling), system, console).loop()
 
 
 @models_app.callback(invoke_without_command=True)
@@ -134,19 +138,18 @@ def get_model(name: Annotated[str, typer.Argument(help="smollm2-135m")]) -> None
     console.print(f"{get_smollm2()}")
 
 
-@app.command()
-def replay(
+@app.command("replay")
+def replay_command(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False)],
     compare: Annotated[
         bool, typer.Option(help="Compare with the steps that the file records.")
     ] = False,
 ) -> None:
     """Run a recorded workload through the scheduler, and print its steps."""
-    from tinyvllm_lab.engine.replay import differences
-    from tinyvllm_lab.engine.replay import replay as replay_workload
+    from tinyvllm_lab.engine.replay import differences, replay
 
     workload = _read_json(file)
-    steps = replay_workload(workload)
+    steps = replay(workload)
     if not compare:
         _print_lines(json.dumps(step) for step in steps)
         return

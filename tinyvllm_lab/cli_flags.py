@@ -21,29 +21,30 @@ from tinyvllm_lab.engine.sampling_params import SamplingParams
 
 # Without a place on the command line, or without a meaning for one streamed answer.
 _NO_FLAG = {"n", "logit_bias", "logprobs"}
+_ADVISED = {"temperature", "top_p"}
+_OWN_DEFAULTS = {"max_tokens": 256}  # enough for a whole story or answer
 
 
 def engine_and_sampling_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Add a flag for every knob of the engine and for every sampling parameter.
 
-    The command gets them as two keyword arguments, `engine_config` (None if no flag was given) and
-    `sampling_params`.
+    The command gets them as two keyword arguments: `engine_config` (None if no flag was given) and
+    `sampling`, the given fields of `SamplingParams`. Both are valid when it is called.
     """
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
         engine = _take_given(values, [p.name for p in engine_parameters])
         sampling = _take_given(values, [p.name for p in sampling_parameters])
-        command(
-            **values,
-            engine_config=EngineConfig(**engine) if engine else None,
-            sampling_params=SamplingParams(**sampling),
-        )
+        sampling = {**_OWN_DEFAULTS, **sampling}
+        SamplingParams(**sampling)
+        config = EngineConfig(**engine) if engine else None
+        command(**values, engine_config=config, sampling=sampling)
 
     engine_parameters = [_engine_parameter(spec) for spec in field_specs()]
     sampling_parameters = list(_sampling_parameters())
     own = inspect.signature(command, eval_str=True).parameters.values()
-    visible = [p for p in own if p.name not in ("engine_config", "sampling_params")]
+    visible = [p for p in own if p.name not in ("engine_config", "sampling")]
     flagged: Any = wrapper
     flagged.__signature__ = inspect.Signature([*visible, *sampling_parameters, *engine_parameters])
     flagged.__annotations__ = {}
@@ -86,9 +87,12 @@ def _sampling_parameters() -> list[inspect.Parameter]:
         if field.name in _NO_FLAG:
             continue
         kind = _plain_type(hints[field.name])
+        default = _default_text(_OWN_DEFAULTS.get(field.name, field.default))
+        if field.name in _ADVISED:
+            default = "Default: the model's own."
         option = typer.Option(
             _flag(field.name, kind),
-            help=f"{helps[field.name]} {_default_text(field.default)}",
+            help=f"{helps[field.name]} {default}",
             show_default=False,
             rich_help_panel="Sampling",
         )

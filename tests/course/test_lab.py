@@ -60,12 +60,14 @@ def test_jupyterlab_runs_with_chapter_00_and_a_kernel_of_this_environment(lab_ur
     wait_for(lab_url)
     first = all_notebooks()[0].name
     assert first.startswith("00_")
-    with get(lab_url, f"/lab/tree/{first}") as page:
+    with get(lab_url, f"/lab/tree/notebooks/{first}") as page:
         assert page.status == 200
-    with get(lab_url, f"/api/contents/{first}?content=1") as answer:
+    with get(lab_url, f"/api/contents/notebooks/{first}?content=1") as answer:
         cells = json.load(answer)["content"]["cells"]
     code_cells = [cell for cell in cells if cell["cell_type"] == "code" and cell["outputs"]]
     assert all(cell["metadata"]["trusted"] for cell in code_cells)
+    with get(lab_url, "/lab/api/settings/@jupyterlab/apputils-extension:notification") as answer:
+        assert json.load(answer)["schema"]["properties"]["fetchNews"]["default"] == "false"
     with get(lab_url, "/api/kernelspecs") as answer:
         assert "python3" in json.load(answer)["kernelspecs"]
 

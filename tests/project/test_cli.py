@@ -32,6 +32,7 @@ class FakeLLM:
     def __init__(self, model: str, engine_config: EngineConfig | None = None) -> None:
         self.model, self.engine_config = model, engine_config
         self.prompts: list = []
+        self.default_sampling_params = SamplingParams(temperature=0.6)
         self.tokenizer = types.SimpleNamespace(encode_chat=lambda messages: messages)
         self.calls.append(self)
 
@@ -62,7 +63,7 @@ def test_generate_streams_and_passes_only_the_flags_that_were_given(llms) -> Non
     assert done.output.endswith("Onceonce more\n")
     (llm,) = llms
     assert (llm.model, llm.engine_config) == ("x", None)
-    assert llm.sampling_params == SamplingParams(max_tokens=7, stop=("a",))
+    assert llm.sampling_params == SamplingParams(max_tokens=7, stop=("a",), temperature=0.6)
 
 
 def test_every_knob_of_the_engine_is_a_flag_with_its_help(llms) -> None:

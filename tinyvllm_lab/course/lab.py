@@ -8,12 +8,10 @@ from pathlib import Path
 
 from tinyvllm_lab.course.notebooks import all_notebooks
 from tinyvllm_lab.errors import TinyVllmError
+from tinyvllm_lab.paths import resource_dir
 
-# A course that works offline does not ask the network for news.
-_QUIET = (
-    "--LabApp.news_url=None",
-    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-)
+# Defaults of JupyterLab's settings: a course that works offline asks nobody for news.
+_SETTINGS = Path(__file__).with_name("lab_settings")
 
 
 def trust() -> None:
@@ -34,11 +32,17 @@ def trust() -> None:
 
 
 def lab_command(arguments: Sequence[str]) -> list[str]:
-    """The command that opens JupyterLab on chapter 00.
+    """The command that opens JupyterLab on chapter 00, with the whole clone in its file browser.
 
     Args:
         arguments: further options for JupyterLab, such as "--no-browser".
     """
-    first: Path = all_notebooks()[0]
-    root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    return [sys.executable, "-m", "jupyterlab", *_QUIET, *root, *arguments, str(first)]
+    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
+    return [
+        sys.executable, "-m", "jupyterlab",
+        f"--LabApp.app_settings_dir={_SETTINGS}",
+        f"--ServerApp.root_dir={resource_dir('notebooks').parent}",
+        *(["--allow-root"] if is_root else []),
+        *arguments,
+        str(all_notebooks()[0]),
+    ]  # fmt: skip
