@@ -198,11 +198,11 @@ def test_without_a_cache_a_chunk_that_samples_nothing_is_not_computed():
 def test_own_kernels_are_used():
     calls = []
 
-    def my_rmsnorm(x, weight, eps):
+    def my_rms_norm(x, weight, eps):
         calls.append(len(x))
         return rms_norm(x, weight, eps)
 
-    harness = Harness(kernels={"rmsnorm": my_rmsnorm})
+    harness = Harness(kernels={"rmsnorm": my_rms_norm})
     request = harness.add(prompt(5))
     harness.step([(request, 5)])
     assert calls == [5, 5, 5, 5, 1]

@@ -171,11 +171,11 @@ def test_an_own_kernel_replaces_an_operation():
     model = ours(hf(SMALL))
     calls = []
 
-    def my_rmsnorm(x, weight, eps):
+    def my_rms_norm(x, weight, eps):
         calls.append(tuple(x.shape))
         return rms_norm(x, weight, eps)
 
-    replaced = model.with_ops(TorchOps().with_kernels({"rmsnorm": my_rmsnorm}))
+    replaced = model.with_ops(TorchOps().with_kernels({"rms_norm": my_rms_norm}))
     token_ids, positions = tokens(model, 6)
     logits = replaced.forward(token_ids, positions, CausalAttention([6]), torch.tensor([5]))
     assert calls == [(6, 48)] * 6 + [(1, 48)]
@@ -184,7 +184,7 @@ def test_an_own_kernel_replaces_an_operation():
     assert len(calls) == 7, "the model itself keeps its own operations"
 
 
-@pytest.mark.parametrize("kernels", [{"softmax": rms_norm}, {"rmsnorm": "fast"}])
+@pytest.mark.parametrize("kernels", [{"softmax": rms_norm}, {"rms_norm": "fast"}])
 def test_an_unknown_operation_or_no_function_is_refused(kernels):
     with pytest.raises(ConfigError, match=next(iter(kernels))):
         TorchOps().with_kernels(kernels)

@@ -54,16 +54,17 @@ class TorchOps:
     """
 
     embedding: Callable[[Tensor, Tensor], Tensor] = layers.embedding
-    rmsnorm: Callable[[Tensor, Tensor, float], Tensor] = layers.rms_norm
+    rms_norm: Callable[[Tensor, Tensor, float], Tensor] = layers.rms_norm
     rope: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]] = layers.rope
     silu_mul: Callable[[Tensor, Tensor], Tensor] = layers.silu_mul
 
     def with_kernels(self, kernels: Mapping[str, Callable[..., Any]]) -> TorchOps:
-        """The same with some operations replaced.
+        """The same with some operations replaced; "rmsnorm", the file's name, means `rms_norm`.
 
         Raises:
             ConfigError: a name is unknown, or its kernel cannot be called.
         """
+        kernels = {name.replace("rmsnorm", "rms_norm"): kernel for name, kernel in kernels.items()}
         names = [f.name for f in fields(self)]
         for name, kernel in kernels.items():
             if name not in names:
@@ -195,7 +196,7 @@ class LlamaModel:
             x = x + self._mlp(layer, x)
         if logits_rows is not None:
             x = x[logits_rows]  # [rows, hidden_size]
-        x = self.ops.rmsnorm(x, self.norm, self.config.rms_norm_eps)
+        x = self.ops.rms_norm(x, self.norm, self.config.rms_norm_eps)
         return F.linear(x, self.lm_head).float()  # [rows, vocab_size]
 
     def _attention(
@@ -208,7 +209,7 @@ class LlamaModel:
         attend: AttentionBackend,
     ) -> Tensor:
         num_tokens, split = len(x), (len(x), -1, self.config.head_dim)
-        h = self.ops.rmsnorm(x, layer.input_norm, self.config.rms_norm_eps)
+        h = self.ops.rms_norm(x, layer.input_norm, self.config.rms_norm_eps)
         q = F.linear(h, layer.q_proj).view(split)  # [num_tokens, num_heads, head_dim]
         k = F.linear(h, layer.k_proj).view(split)  # [num_tokens, num_kv_heads, head_dim]
         v = F.linear(h, layer.v_proj).view(split)  # [num_tokens, num_kv_heads, head_dim]
@@ -217,7 +218,7 @@ class LlamaModel:
         return F.linear(out.reshape(num_tokens, -1), layer.o_proj)  # [num_tokens, hidden_size]
 
     def _mlp(self, layer: LayerWeights, x: Tensor) -> Tensor:
-        h = self.ops.rmsnorm(x, layer.mlp_norm, self.config.rms_norm_eps)
+        h = self.ops.rms_norm(x, layer.mlp_norm, self.config.rms_norm_eps)
         gate = F.linear(h, layer.gate_proj)  # [num_tokens, intermediate_size]
         up = F.linear(h, layer.up_proj)  # [num_tokens, intermediate_size]
         return F.linear(self.ops.silu_mul(gate, up), layer.down_proj)  # [num_tokens, hidden_size]
