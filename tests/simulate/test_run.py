@@ -9,6 +9,7 @@ from tinyvllm_lab.engine.config import EngineConfig
 from tinyvllm_lab.engine.engine import Engine
 from tinyvllm_lab.engine.events import Kind, Reason
 from tinyvllm_lab.engine.feed import run_to_end
+from tinyvllm_lab.engine.metrics import SLO
 from tinyvllm_lab.engine.sampling_params import SamplingParams
 from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.simulate import presets
@@ -268,7 +269,42 @@ def test_the_config_fits_hardware_model_and_workload():
 def test_the_log_can_be_switched_off():
     run = simulate(presets.airport(20), SMALL, log=False)
     assert run.log is None
+    with pytest.raises(ConfigError, match="no event log"):
+        run.metrics()
     assert run.simulated_s > 0
+
+
+def test_metrics_are_those_of_the_log():
+    workload = presets.airport(40, Poisson(3.0))
+    run = simulate(workload, SMALL)
+    metrics = run.metrics(SLO(ttft=0.2))
+    arrivals = {name: times[0] for name, times in times_us(run.log).items()}
+    firsts = {name: times[1] for name, times in times_us(run.log).items()}
+    ttft = {name: (firsts[name] - arrivals[name]) / 1e6 for name in firsts}
+    assert {r.request_id: r.ttft for r in metrics.requests} == pytest.approx(ttft)
+    completed = {name for name, reason in ends(run.log).items() if reason == Reason.LENGTH}
+    assert metrics.num_good == sum(ttft[name] <= 0.2 for name in completed)
+    assert metrics.kv.bytes_per_token == 32768
+    kinds = [{r.request_id for r in run.requests_of(kind)} for kind in workload.kinds]
+    assert sum(map(len, kinds)) == 40
+    assert kinds[0] == {r.request_id for r in workload if r.kind == workload.kinds[0]}
+    assert run.log.info["time"] == "simulated"
+
+
+def test_littles_law_holds():
+    # Mean number in the system = arrival rate x mean stay. Left: counted at the ends of steps.
+    # Right: from the requests' own times, which also count the wait for the step to end.
+    run = simulate(presets.independent(300, Poisson(4.0), seed=6), SMALL)
+    inside = area = begin = end = 0
+    for kind, a, _, c in run.log.as_array().tolist():
+        inside += (kind == Kind.SUBMIT) - (kind == Kind.FINISH)
+        begin = c if kind == Kind.STEP else begin
+        if kind == Kind.STEP_END:
+            area, end = area + inside * (a - begin), a
+    stays = [row.finish - row.arrival for row in run.metrics().requests]
+    rate = len(stays) / (end / 1e6)
+    assert area / end == pytest.approx(rate * fmean(stays), rel=0.05)
+    assert area / end > 2
 
 
 def test_faster_hardware_is_faster():

@@ -1,6 +1,7 @@
 """`simulate()`: a workload on the real engine, in simulated time.
 
     run = simulate(chat(), hardware="A10G", model="llama-3.2-1b")
+    run.metrics().ttft
 
 Scheduler, block pool and event log are those that decode real tokens; only the executor and the
 clock are not real. What the log says of decisions and memory is exact; what it says of time is as
@@ -17,7 +18,8 @@ from tinyvllm_lab.engine.config import EngineConfig
 from tinyvllm_lab.engine.engine import Engine
 from tinyvllm_lab.engine.feed import run_to_end
 from tinyvllm_lab.engine.log import EventLog
-from tinyvllm_lab.errors import RequestRefused
+from tinyvllm_lab.engine.metrics import SLO, RequestMetrics, RunMetrics, compute_metrics
+from tinyvllm_lab.errors import ConfigError, RequestRefused
 from tinyvllm_lab.simulate.cost import CostModel
 from tinyvllm_lab.simulate.executor import SimulatedExecutor, VirtualClock
 from tinyvllm_lab.simulate.feed import WorkloadFeed
@@ -54,6 +56,26 @@ class Run:
     simulated_s: float
     busy_s: float
     wall_s: float
+
+    def metrics(self, slo: SLO | None = None) -> RunMetrics:
+        """Latencies, throughput, memory and the rest, from the log; goodput for an SLO.
+
+        Raises:
+            ConfigError: the run kept no log.
+        """
+        if self.log is None:
+            raise ConfigError("This run kept no event log.", "simulate(..., log=None)")
+        return compute_metrics(self.log, slo)
+
+    def requests_of(self, kind: str) -> list[RequestMetrics]:
+        """The requests of one kind ("long_prompt", say).
+
+        Raises:
+            ConfigError: the run kept no log.
+        """
+        metrics = self.metrics()
+        about = self.log.requests if self.log is not None else {}
+        return [r for r in metrics.requests if about[r.number].get("kind") == kind]
 
     def __str__(self) -> str:
         hardware, model = self.cost_model.hardware.name, self.cost_model.model.name
@@ -97,6 +119,8 @@ def simulate(
     config = config or config_for(cost_model, played)
     executor, clock = SimulatedExecutor(cost_model), VirtualClock()
     engine = Engine(config, executor, clock=clock, log=log, **engine_options)
+    if engine.log is not None:
+        engine.log.info.update(_info(cost_model, played))
     feed = WorkloadFeed(workload)
     run_to_end(engine, feed)
     return Run(
@@ -111,6 +135,18 @@ def simulate(
         busy_s=executor.busy_us / 1e6,
         wall_s=time.perf_counter() - begun,
     )
+
+
+def _info(cost_model: CostModel, workload: Workload | None) -> dict[str, Any]:
+    """What the log says of where its times come from."""
+    return {
+        "time": "simulated",
+        "hardware": cost_model.hardware.name,
+        "model": cost_model.model.name,
+        "kv_bytes_per_token": cost_model.model.kv_bytes_per_token,
+        "workload": workload.name if workload else None,
+        "seed": workload.seed if workload else None,
+    }
 
 
 def config_for(
