@@ -40,6 +40,11 @@ class Geometry:
     shared: int = 0
 
     @property
+    def num_blocks(self) -> int:
+        """Product of the grid's three sizes."""
+        return math.prod(self.grid)
+
+    @property
     def threads_per_block(self) -> int:
         """Product of the block's three sizes."""
         return math.prod(self.block)

@@ -1,12 +1,15 @@
-"""Run a kernel once to learn about it: `check` looks for bugs."""
+"""Run a kernel once to learn about it: `check` looks for bugs, `xray` shows what it does."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tinyvllm_lab.errors import KernelError
 from tinyvllm_lab.kernels.arguments import bind, geometry
 from tinyvllm_lab.kernels.findings import Finding
 from tinyvllm_lab.kernels.module import Function
+from tinyvllm_lab.kernels.sources import source_closure
+from tinyvllm_lab.kernels.xray_data import XRay
 
 if TYPE_CHECKING:
     from tinyvllm_lab.kernels.cpu.checked import CheckedLauncher
@@ -83,3 +86,51 @@ def check(
     arguments = bind(function.signature, args, launcher.check_device)
     run = launcher.run(function.signature, arguments, geometry(grid, block, shared), options)
     return CheckResult(function.name, run.findings, run.completed, run.num_accesses, run.seconds)
+
+
+def xray(
+    function: Function,
+    *args: Any,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    shared: int = 0,
+    blocks: int | range = 1,
+    max_events: int = 1_000_000,
+    time_limit: float = 10.0,
+) -> XRay:
+    """Run a kernel on the CPU and log what each thread of some blocks does.
+
+    All blocks run and are checked for bugs; of those in `blocks`, each load, store, barrier and
+    warp operation is kept. 24 bytes an event; working out 100,000 events takes about 0.2 s.
+
+    Args:
+        function: from `Module.get_function`.
+        args: as in a call; CPU tensors or arrays. They get the results if the kernel completes.
+        grid: as in a call.
+        block: as in a call.
+        shared: as in a call.
+        blocks: how many blocks to log from the first on, or a range of linear block indices.
+        max_events: no more events than this are kept.
+        time_limit: seconds until the kernel counts as endless.
+
+    Raises:
+        KernelError: no C++ compiler, an argument does not fit the signature, or no such block.
+    """
+    from tinyvllm_lab.kernels.cpu.checked import CheckOptions
+    from tinyvllm_lab.kernels.xray_analysis import analyse
+
+    launch = geometry(grid, block, shared)
+    logged = range(blocks) if isinstance(blocks, int) else blocks
+    if not logged or logged.step != 1 or logged.start < 0 or logged.start >= launch.num_blocks:
+        raise KernelError(f"blocks={blocks} names no block.", f"0 to {launch.num_blocks - 1}")
+    options = CheckOptions(
+        time_limit=time_limit, max_events=max_events, blocks=(logged.start, logged.stop)
+    )
+    launcher = _launcher(function, "xray")
+    arguments = bind(function.signature, args, launcher.check_device)
+    run = launcher.run(function.signature, arguments, launch, options)
+    sources = {
+        path.name: text.decode(errors="replace").splitlines()
+        for path, text in source_closure(function.module.source).items()
+    }
+    return analyse(run, shared, sources)
