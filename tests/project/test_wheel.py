@@ -44,14 +44,15 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def _committed(folder: str) -> set[str]:
-    return set(run("git", "ls-files", folder, cwd=ROOT).split())
+def _sources(folder: str) -> set[str]:
+    files = (path for path in (ROOT / folder).rglob("*") if path.is_file())
+    return {str(f.relative_to(ROOT)) for f in files if "__pycache__" not in f.parts}
 
 
 def test_the_wheel_carries_the_package_its_data_and_nothing_else(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    want = _committed("tinyvllm_lab") | {
-        f"tinyvllm_lab/_{path}" for path in _committed("assets") | _committed("kernels")
+    want = _sources("tinyvllm_lab") | {
+        f"tinyvllm_lab/_{path}" for path in _sources("assets") | _sources("kernels")
     }
     assert want <= names
     inside = {name for name in names - want if ".dist-info/" not in name}

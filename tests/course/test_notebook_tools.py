@@ -1,0 +1,89 @@
+"""The tools' command line, the web pages, and `require`."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from nbformat import v4
+
+import tinyvllm_lab
+from tinyvllm_lab.course import notebook_format as form
+from tinyvllm_lab.course.notebook_html import export
+from tinyvllm_lab.course.notebooks import all_notebooks
+from tinyvllm_lab.engine.config import field_specs
+from tinyvllm_lab.errors import TinyVllmError
+
+
+def tool(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tinyvllm_lab.course.notebooks", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Path:
+    cells = [
+        v4.new_markdown_cell("# One & two"),
+        v4.new_code_cell("print(1 + 1)"),
+        v4.new_code_cell("import time\nprint(time.time())", metadata={"tags": ["varies"]}),
+    ]
+    path = tmp_path / "00_a.ipynb"
+    path.write_text(form.text_of(v4.new_notebook(cells=cells)))
+    return path
+
+
+def test_an_author_fixes_writes_checks_and_runs(notebook: Path) -> None:
+    assert tool("check", notebook).returncode == 1
+    assert "rewritten" in tool("fix", notebook).stdout
+    done = tool("write", notebook)
+    assert done.returncode == 0, done.stderr
+    assert form.read(notebook).cells[1].outputs[0].text == "2\n"
+    assert tool("check", notebook).returncode == 0
+    done = tool("run", notebook)
+    assert done.returncode == 0, done.stdout
+    assert "00_a.ipynb cell 2" in done.stdout
+
+
+def test_a_stored_output_that_is_not_printed_fails_the_run(notebook: Path) -> None:
+    tool("write", notebook)
+    notebook.write_text(notebook.read_text().replace('"2\\n"', '"3\\n"'))
+    done = tool("run", notebook)
+    assert done.returncode == 1
+    assert "-3" in done.stdout
+    assert "+2" in done.stdout
+
+
+def test_a_failing_notebook_is_a_message_and_keeps_its_file(notebook: Path) -> None:
+    notebook.write_text(notebook.read_text().replace("1 + 1", "1 / 0"))
+    before = notebook.read_bytes()
+    done = tool("write", notebook)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "raise error from None" not in done.stderr
+    assert notebook.read_bytes() == before
+
+
+def test_pages_need_no_network(notebook: Path, tmp_path: Path) -> None:
+    index = export([notebook], tmp_path / "html")
+    assert '<a href="00_a.html">One &amp; two</a>' in index.read_text()
+    for page in index.parent.glob("*.html"):
+        fetched = re.findall(r"""(?:src|href)=["']?(https?:[^"'> ]+)""", page.read_text())
+        assert fetched == [], page.name
+    knobs = (index.parent / "engine_config.html").read_text()
+    assert all(spec.name in knobs for spec in field_specs())
+
+
+def test_chapters_are_listed_in_order() -> None:
+    names = [path.name for path in all_notebooks()]
+    chapters = [name for name in names if name[0].isdigit()]
+    assert chapters == sorted(chapters)
+    assert names[: len(chapters)] == chapters
+
+
+def test_require_lets_this_version_pass_and_refuses_an_older_one() -> None:
+    tinyvllm_lab.require("0.1")
+    with pytest.raises(TinyVllmError, match=r"needs tinyvllm-lab 99\.0"):
+        tinyvllm_lab.require("99.0")
+    with pytest.raises(TinyVllmError, match="no version"):
+        tinyvllm_lab.require("latest")
