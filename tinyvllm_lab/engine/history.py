@@ -66,9 +66,10 @@ class History:
         state = self.state
         while state.position < position:
             boundary = (state.position // self.every + 1) * self.every
-            for row in self.log.rows(state.position, min(boundary, position)).tolist():
-                state.apply(*row)
+            if boundary <= position:  # the journal of this stretch would be thrown away
+                state.forget(journal=False)
+            state.apply_all(self.log.rows(state.position, min(boundary, position)).tolist())
             if state.position == boundary:
-                state.forget()
+                state.forget(journal=True)
                 if not self._snapshots or self._snapshots[-1].position < boundary:
                     self._snapshots.append(state.copy())

@@ -290,12 +290,9 @@ class EventLog:
             self._first_start = 0
 
     def _drop_events(self, stop: int) -> None:
-        ended = []
-        for kind, a, b, c in self._view(self._first, stop).tolist():
-            self._oldest.apply(kind, a, b, c)
-            if kind == _FINISH:
-                ended.append(a)
-        for request in ended:
+        rows = self._view(self._first, stop)
+        self._oldest.apply_all(rows.tolist())
+        for request in rows[rows[:, 0] == _FINISH, 1].tolist():
             self._oldest.forget_finished(request)
             self.requests.pop(request, None)
         self._first = stop

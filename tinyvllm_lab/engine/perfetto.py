@@ -26,6 +26,13 @@ SEATS, ENGINE = 1, 2
 
 Event = dict[str, Any]
 
+_SHOWN = (
+    Kind.ADMIT, Kind.RESUME, Kind.FORK, Kind.SCHEDULED, Kind.PREEMPT, Kind.FINISH, Kind.REJECT,
+)  # fmt: skip
+_PHASES = {int(phase): phase.name.lower() for phase in Phase}
+_REASONS = {int(reason): reason.name.lower() for reason in Reason}
+_SCHEDULED = int(Kind.SCHEDULED)
+
 
 def save_trace(log: EventLog, path: str | os.PathLike[str]) -> Path:
     """Write a log as a trace; a name that ends in `.gz` is compressed.
@@ -44,9 +51,9 @@ def trace(log: EventLog) -> dict[str, Any]:
     table = Table.of(log)
     steps = step_columns(log, table)
     seats = _Seats(log, steps)
-    rows = zip(*(column.tolist() for column in (table.kind, table.a, table.b, table.c, table.step)),
-               strict=True)  # fmt: skip
-    for kind, a, b, c, step in rows:
+    shown = table.where(*_SHOWN)
+    columns = (table.kind, table.a, table.b, table.c, table.step)
+    for kind, a, b, c, step in zip(*(column[shown].tolist() for column in columns), strict=True):
         seats.read(kind, a, b, c, step)
     events = [*seats.close(), *_steps(steps), *_counters(log, table, steps)]
     names = [*_process(SEATS, "seats"), *_process(ENGINE, "engine"), *seats.names()]
@@ -81,19 +88,18 @@ class _Seats:
     def read(self, kind: int, a: int, b: int, c: int, step: int) -> None:
         """One event of the log, in order."""
         start = self._start[step]
-        if kind in (Kind.ADMIT, Kind.RESUME):
+        if kind == _SCHEDULED:
+            self._compute(a, b, c, step)
+        elif kind in (Kind.ADMIT, Kind.RESUME):
             self._sit(a, b, start, hit_tokens=c, resumed=kind == Kind.RESUME)
         elif kind == Kind.FORK and c >= 0:
             self._sit(b, c, self._end[step], parent=self._name(a))
-        elif kind == Kind.SCHEDULED:
-            self._compute(a, b, c, step)
         elif kind == Kind.PREEMPT:
             self._rise(a, start, left="preempted", swapped=bool(c))
             self._instant(f"preempt {self._name(a)}", start)
         elif kind == Kind.FINISH:
             at_top = b in (Reason.ABORT, Reason.TIMEOUT)
-            left = Reason(b).name.lower() if b in list(Reason) else str(b)
-            self._rise(a, start if at_top else self._end[step], left=left)
+            self._rise(a, start if at_top else self._end[step], left=_REASONS.get(b, str(b)))
         elif kind == Kind.REJECT:
             self._instant(f"refuse {self._name(a)}", start)
 
@@ -127,7 +133,7 @@ class _Seats:
 
     def _compute(self, request: int, tokens: int, phase: int, step: int) -> None:
         """Prolong the request's open phase, or end it and begin another."""
-        name = Phase(phase).name.lower() if phase in list(Phase) else f"phase {phase}"
+        name = _PHASES.get(phase, f"phase {phase}")
         start, end = self._start[step], self._end[step]
         open_phase = self._phases.get(request)
         same_step = open_phase is not None and open_phase["ts"] + open_phase["dur"] == end

@@ -10,6 +10,7 @@ keeps a journal of old values. `history.History` walks a whole log with short jo
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ class EngineState:
 
     Args:
         journal: keep what is needed to go back. It grows with every event until `forget`.
+            Without one, `undo` is not possible, and going forwards is twice as fast.
 
     Attributes:
         position: number of the next event; all before it are applied.
@@ -129,6 +131,20 @@ class EngineState:
         self.counts[kind] += 1
         self.position += 1
 
+    def apply_all(self, rows: Iterable[list[int]]) -> None:
+        """Take many events forwards: rows of kind, a, b, c."""
+        if self._journal is not None:
+            for row in rows:
+                self.apply(*row)
+            return
+        rules, counts = RULES, self.counts
+        for kind, a, b, c in rows:
+            rule = rules.get(kind)
+            if rule is not None:
+                rule(self, a, b, c)
+            counts[kind] += 1
+            self.position += 1
+
     def undo(self) -> None:
         """Take back the last event.
 
@@ -144,11 +160,14 @@ class EngineState:
         self.counts[values[0]] -= 1
         self.position -= 1
 
-    def forget(self) -> None:
-        """Empty the journal: the state cannot go back beyond this point."""
+    def forget(self, *, journal: bool) -> None:
+        """Drop the journal: the state cannot go back beyond this point.
+
+        Args:
+            journal: keep a new one from here on.
+        """
         self.undoable_to = self.position
-        if self._journal is not None:
-            self._journal.clear()
+        self._journal = [] if journal else None
 
     # Changes that can be taken back, for the rules
 
@@ -263,6 +282,5 @@ def state_at(log: EventLog, step: int) -> EngineState:
     """
     state = log.oldest_state()
     stop = log.step_range(step).stop if step != log.first_step - 1 else state.position
-    for row in log.rows(state.position, stop).tolist():
-        state.apply(*row)
+    state.apply_all(log.rows(state.position, stop).tolist())
     return state

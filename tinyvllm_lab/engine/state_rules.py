@@ -134,15 +134,17 @@ def _fork(state: EngineState, parent: int, child: int, slot: int) -> None:
 
 
 def _scheduled(state: EngineState, request: int, tokens: int, phase: int) -> None:
-    record = state.record(request)
-    # Without a KV cache every step computes the whole sequence again.
-    computed = min(record.num_computed + tokens, record.num_tokens)
+    record = state.requests.get(request) or state.record(request)
+    computed = record.num_computed + tokens
+    if computed > record.prompt_tokens + record.num_output:
+        computed = record.num_tokens  # without a KV cache every step computes all again
     state.assign(record, "num_computed", computed)
     state.add(state.tokens, phase, tokens)
 
 
 def _token(state: EngineState, request: int, token_id: int, num_output: int) -> None:
-    state.assign(state.record(request), "num_output", num_output)
+    record = state.requests.get(request) or state.record(request)
+    state.assign(record, "num_output", num_output)
 
 
 # Blocks
