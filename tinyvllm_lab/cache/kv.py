@@ -22,7 +22,36 @@ IntArray = npt.NDArray[np.int64]
 Pairs = Sequence[tuple[int, int]]
 
 
-class ContiguousKV:
+class _Slots:
+    """What both kinds of KV memory can do once a token has a slot.
+
+    Args:
+        key, value: `[num_layers, num_slots, num_kv_heads, head_dim]` each, views of the tensors.
+    """
+
+    def __init__(self, key: Tensor, value: Tensor) -> None:
+        self._key, self._value = key, value
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that keys and values occupy on the device, in bytes."""
+        return self._key.nbytes + self._value.nbytes
+
+    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        """Store `k` and `v`, `[num_tokens, num_kv_heads, head_dim]`, at `slots`, `[num_tokens]`."""
+        self._key[layer].index_copy_(0, slots, k)
+        self._value[layer].index_copy_(0, slots, v)
+
+    def read(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values at `slots` (any shape): two of `[*slots.shape, num_kv_heads, head_dim]`.
+
+        They are copies. A kernel that follows block tables by itself need not make them
+        (chapter 11).
+        """
+        return _gather(self._key[layer], slots), _gather(self._value[layer], slots)
+
+
+class ContiguousKV(_Slots):
     """Keys and values in one strip of slots; a request owns a region `(start, length)` of it.
 
     Attributes:
@@ -44,23 +73,7 @@ class ContiguousKV:
         self.num_slots = num_slots
         shape = (num_layers, num_slots, num_kv_heads, head_dim)
         self.key, self.value = _zeros(shape, dtype, device), _zeros(shape, dtype, device)
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory that keys and values occupy, in bytes."""
-        return self.key.nbytes + self.value.nbytes
-
-    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        """Store `k` and `v`, `[num_tokens, num_kv_heads, head_dim]`, at `slots`, `[num_tokens]`."""
-        self.key[layer].index_copy_(0, slots, k)
-        self.value[layer].index_copy_(0, slots, v)
-
-    def read(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values at `slots` (any shape): two of `[*slots.shape, num_kv_heads, head_dim]`.
-
-        They are copies. A kernel that follows the slots by itself need not make them (chapter 11).
-        """
-        return _gather(self.key[layer], slots), _gather(self.value[layer], slots)
+        super().__init__(self.key, self.value)
 
     def slot_table(self, requests: Sequence[KVHolder], max_len: int) -> IntArray:
         """Slots of the first `max_len` tokens of each request: `[requests, max_len]`.
@@ -84,7 +97,7 @@ class ContiguousKV:
                 strip[:, new : new + length] = source.clone() if overlaps else source
 
 
-class PagedKV:
+class PagedKV(_Slots):
     """Keys and values in blocks of `block_size` tokens; a block table lists those of a request.
 
     Block `b` holds slots `b * block_size .. (b + 1) * block_size - 1` of every layer. Block 0 is
@@ -115,25 +128,7 @@ class PagedKV:
         self.key, self.value = _zeros(shape, dtype, device), _zeros(shape, dtype, device)
         self.host_key = _zeros(host_shape, dtype, "cpu")
         self.host_value = _zeros(host_shape, dtype, "cpu")
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory that keys and values occupy on the device, in bytes."""
-        return self.key.nbytes + self.value.nbytes
-
-    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        """Store `k` and `v`, `[num_tokens, num_kv_heads, head_dim]`, at `slots`, `[num_tokens]`."""
-        self.key[layer].flatten(0, 1).index_copy_(0, slots, k)
-        self.value[layer].flatten(0, 1).index_copy_(0, slots, v)
-
-    def read(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values at `slots` (any shape): two of `[*slots.shape, num_kv_heads, head_dim]`.
-
-        They are copies. A kernel that follows block tables by itself need not make them
-        (chapter 11).
-        """
-        key, value = self.key[layer].flatten(0, 1), self.value[layer].flatten(0, 1)
-        return _gather(key, slots), _gather(value, slots)
+        super().__init__(self.key.flatten(1, 2), self.value.flatten(1, 2))
 
     def slot_table(self, requests: Sequence[KVHolder], max_len: int) -> IntArray:
         """Slots of the first `max_len` tokens of each request: `[requests, max_len]`.
