@@ -1,6 +1,7 @@
 """How fast simulated time is: microseconds a row of the executor, and seconds for 1,000 chats.
 
-Run with `make bench`, or `python tests/bench/bench_simulate.py`. One core; the best of three.
+Run with `make bench`, or `python tests/bench/bench_simulate.py`. CPU time of one core, so that
+a busy machine disturbs little; the best of three.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from tinyvllm_lab.simulate.run import simulate
 def best(work: Callable[[], object], repeats: int = 3) -> float:
     times = []
     for _ in range(repeats):
-        begin = time.perf_counter()
+        begin = time.process_time()
         work()
-        times.append(time.perf_counter() - begin)
+        times.append(time.process_time() - begin)
     return min(times)
 
 

@@ -128,6 +128,28 @@ def test_a_tiny_pool_preempts_and_still_finishes_everybody(preemption):
     assert run.simulated_s > roomy.simulated_s
 
 
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"batching": "static"},
+        {"allocator": "contiguous-max", "max_model_len": 1024},
+        {"allocator": "contiguous-first-fit", "compaction": True},
+        {"use_kv_cache": False, "max_num_batched_tokens": 4096},
+        {"order": "prefill-first", "policy": "sjf"},
+    ],
+    ids=lambda knobs: next(iter(knobs.values())),
+)
+def test_every_kind_of_engine_can_be_simulated(knobs):
+    workload = presets.independent(20, Bursts(20, 1.0))
+    caching = not {"allocator", "use_kv_cache"} & set(knobs)
+    config = EngineConfig(num_blocks=200, enable_prefix_caching=caching, **knobs)
+    run, plain = simulate(workload, config), simulate(workload, SMALL)
+    assert not run.refused
+    assert outputs(run.log) == outputs(plain.log)
+    if not config.use_kv_cache:  # all is computed again for every token
+        assert run.simulated_s > 2 * plain.simulated_s
+
+
 def test_idle_time_is_jumped_over():
     workload = Workload("w", tuple(one(str(i), arrival_s=1000.0 * i) for i in range(5)))
     run = simulate(workload, SMALL)
@@ -262,6 +284,7 @@ def test_the_config_fits_hardware_model_and_workload():
     assert config.num_blocks == cost_model.num_kv_blocks()
     assert config.max_model_len == workload.longest_context
     assert (config.max_num_seqs, config.block_size) == (7, 32)
+    assert config_for(CostModel("H200", "tiny", block_size=1)).num_blocks == 1 << 18
     with pytest.raises(ConfigError, match="does not fit"):
         simulate(workload, model="llama-3.1-70b")
 

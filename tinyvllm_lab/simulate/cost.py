@@ -50,7 +50,8 @@ class Overheads:
     host_us_per_request: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+# The next two are made in every step: a frozen dataclass would take three times as long.
+@dataclass(slots=True)
 class BatchShape:
     """What the cost of a step depends on: sums over the rows of its plan.
 
@@ -84,7 +85,7 @@ def _attention_pairs(starts: Sequence[int], counts: Sequence[int]) -> int:
     return sum(map(mul, counts, starts)) + (squares + sum(counts)) // 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepCost:
     """The cost of one step, in parts. Times in seconds.
 
@@ -94,11 +95,10 @@ class StepCost:
         copy_bytes: read and written on the device by copy-on-write and compaction.
         link_bytes: swapped over the host link.
         gemm_flops, attention_flops: floating-point operations of the two phases.
-        compute_s, memory_s: what compute alone and memory alone would take, both phases.
-        gemm_s, attention_s: the phases: each the longer of its two.
+        gemm_compute_s, gemm_memory_s: linear layers and head, if only the one or the other counted.
+        attention_compute_s, attention_memory_s: the same of attention.
         copy_s: copies on the device and over the link.
         overhead_s: launches and host.
-        bound: what most of the time goes to: "compute", "memory", "copy" or "overhead".
     """
 
     weight_bytes: int
@@ -108,18 +108,46 @@ class StepCost:
     link_bytes: int
     gemm_flops: int
     attention_flops: int
-    compute_s: float
-    memory_s: float
-    gemm_s: float
-    attention_s: float
+    gemm_compute_s: float
+    gemm_memory_s: float
+    attention_compute_s: float
+    attention_memory_s: float
     copy_s: float
     overhead_s: float
-    bound: str
+
+    @property
+    def compute_s(self) -> float:
+        """What compute alone would take."""
+        return self.gemm_compute_s + self.attention_compute_s
+
+    @property
+    def memory_s(self) -> float:
+        """What memory traffic alone would take."""
+        return self.gemm_memory_s + self.attention_memory_s
+
+    @property
+    def gemm_s(self) -> float:
+        """Time of the linear layers and the head: the longer of their two."""
+        return max(self.gemm_compute_s, self.gemm_memory_s)
+
+    @property
+    def attention_s(self) -> float:
+        """Time of attention: the longer of its two."""
+        return max(self.attention_compute_s, self.attention_memory_s)
 
     @property
     def total_s(self) -> float:
         """Seconds that the step takes."""
         return self.gemm_s + self.attention_s + self.copy_s + self.overhead_s
+
+    @property
+    def bound(self) -> str:
+        """What most of the time goes to: "compute", "memory", "copy" or "overhead"."""
+        spent = {"memory": 0.0, "compute": 0.0, "copy": self.copy_s, "overhead": self.overhead_s}
+        spent["compute" if self.gemm_s > self.gemm_memory_s else "memory"] += self.gemm_s
+        attention = "compute" if self.attention_s > self.attention_memory_s else "memory"
+        spent[attention] += self.attention_s
+        return max(spent, key=spent.__getitem__)
 
     @property
     def total_us(self) -> int:
@@ -212,20 +240,14 @@ class CostModel:
         attention_flops = self._pair_flops * batch.attention_pairs
         weight_bytes = self._weight_traffic(tokens, samples)
         kv_read, kv_write = batch.context_tokens * self._kv_bytes, tokens * self._kv_bytes
-        gemm_compute, gemm_memory = gemm_flops / self.gemm_rate, weight_bytes / self.memory_rate
-        attention_compute = attention_flops / self.attention_rate
-        attention_memory = (kv_read + kv_write) / self.memory_rate
-        gemm_s = max(gemm_compute, gemm_memory)
-        attention_s = max(attention_compute, attention_memory)
-        copy_s = copy_bytes / self.memory_rate + link_bytes / self.link_rate
-        overhead_s = self._overhead(batch.num_requests)
-        limited = {"memory": 0.0, "compute": 0.0, "copy": copy_s, "overhead": overhead_s}
-        limited["compute" if gemm_compute > gemm_memory else "memory"] += gemm_s
-        limited["compute" if attention_compute > attention_memory else "memory"] += attention_s
         return StepCost(
             weight_bytes, kv_read, kv_write, copy_bytes, link_bytes, gemm_flops, attention_flops,
-            gemm_compute + attention_compute, gemm_memory + attention_memory,
-            gemm_s, attention_s, copy_s, overhead_s, max(limited, key=limited.__getitem__),
+            gemm_flops / self.gemm_rate,
+            weight_bytes / self.memory_rate,
+            attention_flops / self.attention_rate,
+            (kv_read + kv_write) / self.memory_rate,
+            copy_bytes / self.memory_rate + link_bytes / self.link_rate,
+            self._overhead(batch.num_requests),
         )  # fmt: skip
 
     def _weight_traffic(self, tokens: int, samples: int) -> int:

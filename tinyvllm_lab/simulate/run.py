@@ -28,6 +28,10 @@ from tinyvllm_lab.simulate.models import ModelShape
 from tinyvllm_lab.simulate.source import Source
 from tinyvllm_lab.simulate.workloads import Workload
 
+MOST_BLOCKS = 1 << 18
+"""Blocks that `config_for` gives a pool at most: four million tokens in blocks of 16. More would
+only cost the simulation time and memory."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -155,7 +159,8 @@ def config_for(
     """A config that fits hardware, model and workload, as a server would choose it.
 
     Args:
-        cost_model: its hardware's memory minus the model's weights gives `num_blocks`.
+        cost_model: its hardware's memory minus the model's weights gives `num_blocks`, up to
+            `MOST_BLOCKS`.
         workload: `max_model_len` becomes its longest context, if that exceeds 2,048.
         knobs: fields of `EngineConfig` that you choose yourself. By default 64 seats and 2,048
             tokens a step.
@@ -171,5 +176,5 @@ def config_for(
         "max_model_len": max(2048, longest),
     }
     if "num_blocks" not in knobs:
-        defaults["num_blocks"] = cost_model.num_kv_blocks()
+        defaults["num_blocks"] = min(cost_model.num_kv_blocks(), MOST_BLOCKS)
     return EngineConfig(**{**defaults, **knobs})
