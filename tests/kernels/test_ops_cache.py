@@ -92,7 +92,7 @@ def test_wrong_tensors_are_refused_by_name():
     write, copy = OPS["reshape_and_cache"].work, OPS["copy_blocks"].work
     with pytest.raises(KernelError, match="v has shape"):
         write(k, k[:2], k_cache, v_cache, slots)
-    with pytest.raises(KernelError, match="slot_mapping is torch[.]int32"):
+    with pytest.raises(KernelError, match=r"slot_mapping is .*int32"):
         write(k, k, k_cache, v_cache, slots.int())
     with pytest.raises(KernelError, match="bfloat16"):
         write(k, k, k_cache, v_cache.bfloat16(), slots)

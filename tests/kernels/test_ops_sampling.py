@@ -195,7 +195,7 @@ def test_wrong_tensors_are_refused_by_name():
     temperature, top_k, top_p, uniform = batch(2)
     with pytest.raises(KernelError, match="uniform has shape"):
         work(logits, temperature, top_k, top_p, uniform[:1])
-    with pytest.raises(KernelError, match="top_k is torch[.]int64"):
+    with pytest.raises(KernelError, match=r"top_k is .*int64"):
         work(logits, temperature, top_k.long(), top_p, uniform)
     with pytest.raises(KernelError, match="no version 'sort'"):
         work(logits, temperature, top_k, top_p, uniform, version="sort")
