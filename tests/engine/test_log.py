@@ -1,12 +1,14 @@
 """The event log against a plain list of tuples."""
 
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tinyvllm_lab.engine.events import Kind
 from tinyvllm_lab.engine.log import EventLog
-from tinyvllm_lab.errors import EngineError
+from tinyvllm_lab.errors import ConfigError, EngineError
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 EVENT = st.tuples(st.sampled_from([*map(int, Kind), 200]), INT64, INT64, INT64)
@@ -94,3 +96,38 @@ def test_knob_values_keep_their_types():
 
 def test_an_empty_log_is_not_mistaken_for_none():
     assert EventLog()
+
+
+def test_other_threads_read_while_the_engine_writes():
+    log, problems, done = EventLog(capacity=500), [], threading.Event()
+
+    def read():
+        while not done.is_set():
+            kept = log.kept()
+            numbers = kept.rows[:, 1]
+            if len(numbers) and (
+                numbers[0] != kept.first_event or (numbers[1:] != numbers[:-1] + 1).any()
+            ):
+                problems.append(numbers)
+            if kept.oldest.position != kept.first_event:
+                problems.append(kept.oldest.position)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    number = 0
+    for _ in range(1500):
+        for kind in (Kind.STEP, Kind.STEP_END, Kind.STEP_END):
+            log.buffer += (kind, number, 0, 0)  # the first integer is the event's number
+            number += 1
+        log.flush()
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert problems == []
+
+
+@pytest.mark.parametrize("capacity", [0, -1])
+def test_a_ring_needs_room(capacity):
+    with pytest.raises(ConfigError, match="capacity"):
+        EventLog(capacity=capacity)

@@ -157,7 +157,8 @@ def test_broken_numbers_are_refused(data):
 
 
 def test_every_cut_and_every_flipped_byte_is_noticed():
-    data = to_bytes(sample_log(steps=6))
+    log = sample_log(steps=6)
+    data = to_bytes(log)
     rng = random.Random(0)
     for size in [0, 1, 7, 8, 11, 12, 13, *rng.sample(range(len(data)), 60), len(data) - 1]:
         with pytest.raises(LogError):
@@ -165,8 +166,11 @@ def test_every_cut_and_every_flipped_byte_is_noticed():
     for place in rng.sample(range(len(data)), 120):
         damaged = bytearray(data)
         damaged[place] ^= 1 << rng.randrange(8)
-        with pytest.raises(LogError):
-            from_bytes(bytes(damaged))
+        try:
+            read = from_bytes(bytes(damaged))
+        except LogError:
+            continue
+        assert_same(read, log)  # a bit of padding, which means nothing
     with pytest.raises(LogError, match="3 bytes too many"):
         from_bytes(data + b"abc")
 
@@ -194,7 +198,7 @@ def test_damaged_side_tables_are_refused():
     for name, value in [
         ("requests", [1, 2]), ("requests", {"x": {}}), ("config", {"max_num_seqs": -1}),
         ("config", 7), ("texts", None), ("info", [1]), ("state", {"position": 3}),
-        ("knob_values", 3), ("first_event", "x"), ("num_events", None),
+        ("knob_values", 3), ("first_event", "x"), ("first_event", 10**30), ("num_events", None),
     ]:  # fmt: skip
         damaged = json.dumps({**json.loads(header), name: value})
         with pytest.raises(LogError):

@@ -116,7 +116,7 @@ def load(path: str | os.PathLike[str]) -> EventLog:
     if data[: len(MAGIC)] == MAGIC[: len(data)] and data:
         return from_bytes(data, str(path))
     try:
-        return from_lines(data.decode().splitlines(), str(path))
+        return from_lines(data.decode().removesuffix("\n").split("\n"), str(path))
     except UnicodeDecodeError as error:
         raise LogError(f"{path} is no event log: {error}.", "a .tvt or .jsonl file") from error
 
@@ -289,7 +289,9 @@ def _rebuild(header: dict[str, Any], rows: Rows, name: str) -> EventLog:
         log.texts.update({int(i): str(text) for i, text in header["texts"].items()})
         for value in header["knob_values"]:
             log.intern_knob(value)
-    except (KeyError, TypeError, ValueError, AttributeError, TinyVllmError) as error:
+    except (
+        KeyError, TypeError, ValueError, OverflowError, AttributeError, TinyVllmError,
+    ) as error:  # fmt: skip
         raise LogError(f"{name} has a damaged header: {type(error).__name__}: {error}.") from error
     return log
 
