@@ -1,6 +1,6 @@
 """Bugs that were reported against other engines: each test names its number in the list below.
 
- 1 a request outgrows the pool and the engine dies              16 a fully cached prompt of k blocks
+ 1 a request outgrows the pool and the engine dies             16 a fully cached prompt of k blocks
  2 a request fits max_model_len but not the pool: hang         17 equal prompts in one step
  3 a preempted request in the queue that is being walked       18 can_append by modulo
  4 admission on the first chunk thrashes                       19 blocks at prompts of 11, 12, 13
