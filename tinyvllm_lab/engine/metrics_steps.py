@@ -113,27 +113,32 @@ def step_columns(log: EventLog, table: Table) -> StepColumns:
     begins = table.where(Kind.STEP)
     scheduled = table.where(Kind.SCHEDULED)
     batch_size = table.per_step(_one_per_request(table, scheduled))
+    prefill, decode, recomputed = (_tokens(table, scheduled, phase) for phase in Phase)
+    schedule_us, execute_us = _wall_times(table)
     return StepColumns(
-        table.first_step + np.arange(table.num_steps),
-        table.c[begins],
-        *_ends(table, begins),
-        table.a[begins],
-        batch_size,
-        np.maximum(_seats(log, table), batch_size),
-        *(_tokens(table, scheduled, phase) for phase in Phase),
-        table.per_step(table.where(Kind.TOKEN)),
-        table.per_step(table.where(Kind.PREEMPT)),
-        *_wall_times(table),
+        number=table.first_step + np.arange(table.num_steps),
+        start_us=table.c[begins],
+        end_us=_ends(table, begins),
+        waiting=table.a[begins],
+        batch_size=batch_size,
+        seats=np.maximum(_seats(log, table), batch_size),
+        prefill_tokens=prefill,
+        decode_tokens=decode,
+        recomputed_tokens=recomputed,
+        output_tokens=table.per_step(table.where(Kind.TOKEN)),
+        preemptions=table.per_step(table.where(Kind.PREEMPT)),
+        schedule_us=schedule_us,
+        execute_us=execute_us,
     )
 
 
-def _ends(table: Table, begins: Ints) -> tuple[Ints]:
+def _ends(table: Table, begins: Ints) -> Ints:
     """End of each step; one that never ended ends when the next begins, or takes no time."""
     starts = table.c[begins]
     ends = np.append(starts[1:], starts[-1:])
     events = table.where(Kind.STEP_END)
     ends[table.step[events]] = table.a[events]
-    return (ends,)
+    return ends
 
 
 def _wall_times(table: Table) -> tuple[Ints, Ints]:

@@ -126,9 +126,9 @@ def fused_causal_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None 
     queries, context = len(q), len(k)
     if mask is None and 1 < queries < context:
         mask = causal_mask(queries, context, q.dtype, q.device)
-    heads_first = [t.transpose(0, 1)[None] for t in (q, k, v)]  # each [1, heads, tokens, head_dim]
+    q, k, v = (t.transpose(0, 1)[None] for t in (q, k, v))  # each [1, heads, tokens, head_dim]
     out = F.scaled_dot_product_attention(
-        *heads_first, attn_mask=mask, is_causal=queries == context, enable_gqa=True
+        q, k, v, attn_mask=mask, is_causal=queries == context, enable_gqa=True
     )  # [1, num_heads, queries, head_dim]
     return out[0].transpose(0, 1)
 
