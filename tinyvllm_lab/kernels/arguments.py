@@ -126,7 +126,8 @@ def _bind_one(
         return Argument(parameter, _number(where, parameter, arg))
     if arg is None:
         return Argument(parameter, 0)
-    if not hasattr(arg, "data_ptr") and not hasattr(arg, "__array_interface__"):
+    interfaces = ("data_ptr", "__array_interface__", "__cuda_array_interface__")
+    if not any(hasattr(arg, name) for name in interfaces):
         raise KernelError(
             f"{where}: got {type(arg).__name__}.",
             expected=f"a tensor or array of {parameter.dtype}, or None",
@@ -194,10 +195,12 @@ def _is_contiguous(arg: Any) -> bool:
 
 
 def _is_writable(arg: Any) -> bool:
-    return hasattr(arg, "data_ptr") or bool(arg.flags.writeable)
+    return bool(getattr(getattr(arg, "flags", None), "writeable", True))
 
 
 def _memory(arg: Any) -> tuple[int, int]:
     if hasattr(arg, "data_ptr"):
         return arg.data_ptr(), arg.nelement() * arg.element_size()
+    if hasattr(arg, "__cuda_array_interface__"):
+        return arg.__cuda_array_interface__["data"][0], arg.nbytes
     return arg.ctypes.data, arg.nbytes

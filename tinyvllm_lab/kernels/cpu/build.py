@@ -172,7 +172,7 @@ def build(source: Path, variant: str = "fast", defines: tuple[str, ...] = ()) ->
 
 def preprocess(source: Path, options: list[str], command: str) -> str:
     """The file after the preprocessor, with `__global__` and `__shared__` kept as marks."""
-    flags = ["-x", "c++", "-std=c++17", "-E", "-P", "-DSIMT_SCAN", "-include", "simt.h"]
+    flags = ["-x", "c++", "-std=c++17", "-E", "-DSIMT_SCAN", "-include", "simt.h"]
     return _run([command, *flags, *options, str(source)])
 
 

@@ -85,10 +85,10 @@ def _c_value(parameter: Parameter, value: int | float) -> Any:
 
 def check_cpu_array(where: str, array: Any) -> None:
     """Raise unless the array lies in the CPU's memory."""
-    device = getattr(array, "device", "cpu")
-    if getattr(device, "type", "cpu") != "cpu":
+    kind = getattr(getattr(array, "device", None), "type", "cpu")
+    if kind != "cpu" or hasattr(array, "__cuda_array_interface__"):
         raise KernelError(
-            f"{where}: the tensor is on {device}.",
+            f"{where}: the array is not in the CPU's memory.",
             expected="a CPU tensor, because this kernel was loaded for the CPU",
             fix='Pass x.cpu(), or load the kernel with backend="cuda".',
         )
