@@ -85,6 +85,7 @@ def test_a_chart_gets_a_still(tmp_path: Path) -> None:
     assert form.check_file(tmp_path / "a.ipynb") == []
     (output,) = form.read(tmp_path / "a.ipynb").cells[1].outputs
     assert set(output.data) == {PLOTLY, "image/png"}
+    assert output.metadata["image/png"] == {"width": 300, "height": 380}
     import base64
     import io
 

@@ -74,6 +74,17 @@ def test_pages_need_no_network(notebook: Path, tmp_path: Path) -> None:
     assert all(spec.name in knobs for spec in field_specs())
 
 
+def test_formulas_become_mathml_and_money_and_code_do_not(tmp_path: Path) -> None:
+    text = "It is $O(N^2)$, not `$x$`, for $5 and $6.\n\n$$\\frac{a}{b}$$\n\n```\n$$y$$\n```"
+    path = tmp_path / "a.ipynb"
+    form.write(v4.new_notebook(cells=[v4.new_markdown_cell(text)]), path)
+    page = (export([path], tmp_path / "html").parent / "a.html").read_text()
+    assert page.count("<math ") == 2
+    assert "<mfrac><mrow><mi>a</mi></mrow><mrow><mi>b</mi></mrow></mfrac>" in page
+    assert "<code>$x$</code>, for $5 and $6." in page
+    assert "$$y$$" in page
+
+
 def test_chapters_are_listed_in_order() -> None:
     names = [path.name for path in all_notebooks()]
     chapters = [name for name in names if name[0].isdigit()]

@@ -25,13 +25,14 @@ OKABE_ITO = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY)
 """Colours in the order in which series take them (Okabe, Ito 2008); no black, no yellow."""
 
 GREY, GRID = "#7f7f7f", "rgba(127, 127, 127, 0.25)"
-BLUES = ((0.0, "rgba(127, 127, 127, 0.10)"), (0.5, SKY), (1.0, BLUE))
-"""Colour scale of heatmaps: nothing, some, much."""
+HEAT = ((0.0, "rgba(213, 94, 0, 0.04)"), (1.0, VERMILLION))
+"""Colour scale of heatmaps: it fades into the page, so that much stands out from light and dark."""
 
 KINDS = ("measured", "simulated", "drawn")
 WIDTH, HEIGHT = 700, 320  # px
 
-_AXIS = {"gridcolor": GRID, "linecolor": GREY, "zeroline": False, "ticks": "outside", "ticklen": 4}
+_AXIS = {"gridcolor": GRID, "linecolor": GREY, "zeroline": False}
+_AXIS |= {"ticks": "outside", "ticklen": 4, "title": {"font": {"size": 13}}}
 _TEMPLATE = go.layout.Template(
     layout={
         "paper_bgcolor": "rgba(0, 0, 0, 0)",

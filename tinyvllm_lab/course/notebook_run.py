@@ -76,6 +76,7 @@ def run(path: Path, *, timeout: int = CELL_TIMEOUT_S) -> NotebookRun:
         coalesce_streams=True,
         store_widget_state=False,
         record_timing=False,
+        extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(path.parent)}},
         on_cell_start=clock.start,
         on_cell_executed=clock.stop,

@@ -29,8 +29,10 @@ def add_stills(nb: NotebookNode) -> int:
     """
     outputs = list(_plotly_outputs(nb))
     if outputs:
-        for output, png in zip(outputs, _draw([o.data[PLOTLY] for o in outputs]), strict=True):
+        pictures = _draw([output.data[PLOTLY] for output in outputs])
+        for output, (png, size) in zip(outputs, pictures, strict=True):
             output.data["image/png"] = base64.b64encode(png).decode()
+            output.metadata["image/png"] = size
     return len(outputs)
 
 
@@ -41,7 +43,8 @@ def _plotly_outputs(nb: NotebookNode) -> Iterator[NotebookNode]:
                 yield output
 
 
-def _draw(figures: list[dict[str, Any]]) -> Iterator[bytes]:
+def _draw(figures: list[dict[str, Any]]) -> Iterator[tuple[bytes, dict[str, int]]]:
+    """PNG of each figure, and the size (px) at which it is to be shown."""
     kaleido, browser = _import_kaleido(), _find_browser()
     kaleido.start_sync_server(n=1, path=browser, silence_warnings=True)
     try:
@@ -49,7 +52,8 @@ def _draw(figures: list[dict[str, Any]]) -> Iterator[bytes]:
             layout = figure.get("layout", {})
             size = {"width": layout.get("width", WIDTH), "height": layout.get("height", HEIGHT)}
             spec = {"data": figure["data"], "layout": layout}
-            yield kaleido.calc_fig_sync(spec, opts={"format": "png", "scale": SCALE, **size})
+            png = kaleido.calc_fig_sync(spec, opts={"format": "png", "scale": SCALE, **size})
+            yield png, size
     finally:
         kaleido.stop_sync_server(silence_warnings=True)
 
