@@ -169,6 +169,17 @@ class Engine(FrontDesk):
         output.finished += finished
         rows = zip(plan.requests, result.token_ids, plan.samples, strict=True)
         output.tokens = [(r, token, _new_text(r)) for r, token, sampled in rows if sampled]
+        if self.log is not None and self.tokenizer is not None:
+            self._note_texts(output)
+
+    def _note_texts(self, output: StepOutput) -> None:
+        """The log's table of texts, for panels that show tokens."""
+        assert self.log is not None
+        assert self.tokenizer is not None
+        texts = self.log.texts
+        for _, token, _ in output.tokens:
+            if token not in texts:
+                texts[token] = self.tokenizer.token_text(token)
 
     def _end_step(self) -> None:
         self.num_steps += 1

@@ -14,6 +14,9 @@ class TextTokenizer(Protocol):
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text."""
 
+    def token_text(self, token_id: int) -> str:
+        """One token as people can read it."""
+
     def detokenizer(self, skip_special_tokens: bool = True) -> IncrementalDetokenizer:
         """A detokenizer for one request."""
 

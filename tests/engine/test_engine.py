@@ -1,0 +1,321 @@
+"""The engine's door, knobs, deadlines, samples and places for a learner's own parts."""
+
+import pytest
+from helpers import CheckingExecutor, FakeClock, alone, make_engine, run
+
+from tinyvllm_lab.cache import BlockPool
+from tinyvllm_lab.engine.config import EngineConfig, field_specs
+from tinyvllm_lab.engine.engine import Engine
+from tinyvllm_lab.engine.events import Kind, Reason
+from tinyvllm_lab.engine.log import EventLog
+from tinyvllm_lab.engine.sampling_params import SamplingParams
+from tinyvllm_lab.engine.scheduler import Scheduler
+from tinyvllm_lab.errors import ConfigError, EngineError, KnobRefused, RequestRefused
+from tinyvllm_lab.model.tokenizer import Tokenizer
+from tinyvllm_lab.paths import assets_dir
+
+
+def params(max_tokens, **more):
+    return SamplingParams(max_tokens=max_tokens, **more)
+
+
+def kinds(engine):
+    return [Kind(k) for k in engine.log.as_array()[:, 0].tolist()]
+
+
+# -------------------------------------------------------------------------- door
+
+
+@pytest.mark.parametrize(
+    ("prompt", "more", "match"),
+    [
+        ([], {}, "empty prompt"),
+        ([-1], {}, "-1"),
+        ([1, 100], {}, "100"),
+        ([1.5], {}, "not a list of token ids"),
+        (None, {}, "not a list of token ids"),
+        ("text", {}, "no tokenizer"),
+        ([1] * 64, {}, "max_model_len"),
+        ([1], {"stop_token_ids": (100,)}, "stop_token_ids"),
+        ([1], {"logit_bias": {100: 1.0}}, "logit_bias"),
+    ],
+)
+def test_what_can_never_run_is_refused_by_name_and_logged(prompt, more, match):
+    engine = make_engine(max_model_len=64, engine={"vocab_size": 100})
+    good = engine.add_request([1, 2, 3], params(4))
+    with pytest.raises(RequestRefused, match=match) as caught:
+        engine.add_request(prompt, params(4, **more), request_id="mine")
+    assert "'mine'" in caught.value.what
+    run(engine)
+    assert good.num_output_tokens == 4
+    assert engine.scheduler.memory.num_used == 0
+
+
+def test_a_refusal_stands_in_the_log():
+    engine = make_engine(max_model_len=64)
+    with pytest.raises(RequestRefused):
+        engine.add_request([1] * 64, params(4), request_id="long")
+    run(engine)
+    (row,) = [row for row in engine.log.as_array().tolist() if row[0] == Kind.REJECT]
+    assert engine.log.requests[row[1]]["id"] == "long"
+
+
+def test_a_name_is_free_again_when_its_request_has_ended():
+    engine = make_engine()
+    engine.add_request([1], params(2), request_id="a")
+    with pytest.raises(RequestRefused, match="'a'"):
+        engine.add_request([1], params(2), request_id="a")
+    run(engine)
+    engine.add_request([1], params(2), request_id="a")
+    run(engine)
+
+
+def test_without_chunks_a_sequence_must_fit_into_a_step():
+    engine = make_engine(enable_chunked_prefill=False, max_num_batched_tokens=20)
+    engine.add_request([1] * 10, params(11))
+    with pytest.raises(RequestRefused, match="step may compute 20"):
+        engine.add_request([1] * 10, params(12))
+    run(engine)
+
+
+# ------------------------------------------------------------------------- knobs
+
+
+def test_a_knob_acts_at_the_top_of_the_next_step_and_is_logged():
+    engine = make_engine(max_num_seqs=1)
+    for _ in range(3):
+        engine.add_request([1, 2], params(9))
+    engine.step()
+    engine.set_knob("max_num_seqs", 3)
+    assert engine.config.max_num_seqs == 1
+    engine.step()
+    assert len(engine.scheduler.running) == 3
+    (row,) = [row for row in engine.log.as_array().tolist() if row[0] == Kind.KNOB]
+    assert [engine.log.knob_values[i] for i in row[1:]] == ["max_num_seqs", 1, 3]
+
+
+def test_fewer_seats_drain():
+    engine = make_engine(max_num_seqs=4)
+    for i in range(8):
+        engine.add_request([1, 2], params(3 + i))
+    engine.step()
+    engine.set_knob("max_num_seqs", 2)
+    counts = []
+    while engine.has_work:
+        engine.step()
+        counts.append(len(engine.scheduler.running))
+    assert counts[0] == 4
+    assert max(counts[counts.index(2) :]) == 2
+
+
+def test_a_new_policy_sorts_those_who_wait():
+    engine = make_engine(max_num_seqs=1)
+    first = engine.add_request([1], params(9))
+    engine.step()
+    slow = engine.add_request([1], params(8), priority=5)
+    urgent = engine.add_request([1], params(8), priority=1)
+    engine.step()
+    engine.set_knob("policy", "priority")
+    run(engine)
+    rows = engine.log.as_array().tolist()
+    ends = [row[1] for row in rows if row[0] == Kind.FINISH]
+    assert ends == [first.index, urgent.index, slow.index]
+
+
+@pytest.mark.parametrize("spec", [s for s in field_specs() if not s.live], ids=lambda s: s.name)
+def test_what_cannot_change_is_refused_with_the_reason(spec):
+    engine = make_engine()
+    with pytest.raises(KnobRefused, match=spec.name):
+        engine.set_knob(spec.name, spec.default)
+    with pytest.raises(KnobRefused):
+        engine.set_knob("no_such_knob", 1)
+    with pytest.raises(ConfigError):
+        engine.set_knob("max_num_seqs", 0)
+
+
+def test_a_knob_that_would_shut_requests_out_is_refused_and_the_rest_go_on():
+    engine = make_engine(max_num_batched_tokens=16)
+    request = engine.add_request([1] * 30, params(4))
+    engine.step()
+    engine.set_knob("enable_chunked_prefill", False)
+    (refusal,) = engine.step().refused
+    assert request.request_id in refusal.what
+    run(engine)
+    assert request.num_output_tokens == 4
+
+
+# --------------------------------------------------------------------- deadlines
+
+
+def test_a_request_times_out_wherever_it_is():
+    clock = FakeClock()
+    engine = make_engine(clock=clock, max_num_seqs=1)
+    running = engine.add_request([1], params(90), timeout_s=5.0)
+    waiting = engine.add_request([1], params(90), timeout_s=5.0)
+    patient = engine.add_request([1], params(3), timeout_s=500.0)
+    engine.step()
+    clock.time = 5.0
+    ended = engine.step().finished
+    assert ended == [running, waiting]
+    assert {r.finish_reason for r in ended} == {Reason.TIMEOUT}
+    run(engine)
+    assert patient.finish_reason is Reason.LENGTH
+    assert engine.scheduler.memory.num_used == 0
+
+
+# ----------------------------------------------------------------------- samples
+
+
+def test_samples_share_the_prompt_and_an_abort_ends_all_of_them():
+    engine = make_engine(num_blocks=40, block_size=4)
+    parent = engine.add_request(list(range(10)), params(8, n=3, seed=7))
+    assert [c.sampling_params.seed for c in parent.children] == [8, 9]
+    engine.step()
+    engine.step()
+    tables = [r.block_table for r in (parent, *parent.children)]
+    assert tables[0][:2] == tables[1][:2] == tables[2][:2]
+    assert len({table[2] for table in tables}) == 3
+    engine.abort(parent.request_id)
+    run(engine)
+    assert {r.finish_reason for r in (parent, *parent.children)} == {Reason.ABORT}
+    assert engine.requests == {}
+
+
+def test_samples_of_a_parent_that_never_started_end_with_it():
+    engine = make_engine()
+    parent = engine.add_request([1, 2], params(8, n=3))
+    engine.abort(parent.request_id)
+    run(engine)
+    assert all(r.finish_reason is Reason.ABORT for r in (parent, *parent.children))
+    assert engine.requests == {}
+
+
+# ------------------------------------------------------------------------ errors
+
+
+class Broken(CheckingExecutor):
+    def execute(self, plan):
+        if any(r.request_id == "bad" for r in plan.requests):
+            raise ValueError("no")
+        return super().execute(plan)
+
+
+def test_a_failing_executor_ends_its_batch_and_leaves_no_hash_of_what_was_not_written():
+    config = EngineConfig(block_size=4, num_blocks=30, max_num_seqs=1)
+    engine = make_engine(Broken(config), block_size=4, num_blocks=30, max_num_seqs=1)
+    bad = engine.add_request(list(range(9)), params(3), request_id="bad")
+    good = engine.add_request(list(range(9)), params(3))
+    with pytest.raises(EngineError, match="ValueError: no") as caught:
+        engine.step()
+    assert "bad" in caught.value.fix
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert bad.finish_reason is Reason.ERROR
+    plan = engine.step().plan
+    assert plan.hit_tokens == [0]
+    run(engine)
+    assert good.output_token_ids == alone(list(range(9)), 3)
+
+
+def test_an_interrupt_leaves_an_engine_that_can_go_on():
+    class Interrupted(CheckingExecutor):
+        def execute(self, plan):
+            raise KeyboardInterrupt
+
+    engine = make_engine(Interrupted(EngineConfig()))
+    engine.add_request([1, 2], params(3))
+    with pytest.raises(KeyboardInterrupt):
+        engine.step()
+    assert not engine.has_work
+    engine.scheduler.check_invariants()
+
+
+def test_close_ends_everything():
+    engine = make_engine()
+    requests = [engine.add_request([1, 2], params(30)) for _ in range(3)]
+    engine.step()
+    engine.close()
+    assert all(r.finish_reason is Reason.ABORT for r in requests)
+    assert not engine.has_work
+
+
+# ------------------------------------------------------------ a learner's own parts
+
+
+class LastFirst(BlockPool):
+    """A learner's pool: takes the block from the other end."""
+
+    def allocate(self, count, owner, index):
+        queue = self._queue
+        queue.prepend_many(self._take_tail(count))
+        return super().allocate(count, owner, index)
+
+    def _take_tail(self, count):
+        taken = self.free_queue()[-count:] if count else []
+        for block in taken:
+            self._queue.remove(block)
+        return taken
+
+
+@pytest.mark.parametrize("as_object", [True, False])
+def test_an_own_pool_is_used(as_object):
+    pool = LastFirst(20) if as_object else LastFirst
+    engine = make_engine(num_blocks=20, engine={"block_pool": pool})
+    request = engine.add_request([1, 2, 3], params(5))
+    engine.step()
+    assert request.block_table == [19]
+    run(engine)
+
+
+def test_an_own_policy_and_an_own_scheduler_are_used():
+    def longest_prompt_first(request):
+        return -request.num_prompt_tokens, request.index
+
+    engine = make_engine(max_num_seqs=1, engine={"policy_key": longest_prompt_first})
+    sent = [engine.add_request([1] * n, params(2)) for n in (2, 9, 5)]
+    run(engine)
+    order = [row[1] for row in engine.log.as_array().tolist() if row[0] == Kind.ADMIT]
+    assert order == [sent[1].index, sent[2].index, sent[0].index]
+
+    class Own(Scheduler):
+        pass
+
+    config = EngineConfig()
+    log = EventLog(config)
+    for scheduler in (Own, Own(config, log.buffer)):
+        engine = Engine(config, CheckingExecutor(config), scheduler=scheduler, log=log)
+        assert isinstance(engine.scheduler, Own)
+        engine.add_request([1], params(2))
+        run(engine)
+        assert engine.log is log
+
+
+def test_without_a_log_everything_works():
+    engine = make_engine(engine={"log": False})
+    request = engine.add_request([1, 2], params(5, n=2))
+    run(engine)
+    assert engine.log is None
+    assert request.output_token_ids == alone([1, 2], 5)
+
+
+# -------------------------------------------------------------------------- text
+
+
+def test_text_prompts_stop_strings_and_texts_in_the_log():
+    tokenizer = Tokenizer.from_dir(assets_dir() / "models" / "tiny")
+    answer = tokenizer.encode("one two three four", add_special_tokens=False)
+
+    class Scripted(CheckingExecutor):
+        def execute(self, plan):
+            result = super().execute(plan)
+            result.token_ids = [answer[r.num_output_tokens] for r in plan.requests]
+            return result
+
+    config = EngineConfig(check_invariants=True)
+    engine = Engine(config, Scripted(config), tokenizer=tokenizer, clock=FakeClock())
+    request = engine.add_request("Count.", params(len(answer), stop=("three",)))
+    pieces = []
+    while engine.has_work:
+        pieces += [text for _, _, text in engine.step().tokens]
+    assert request.text == "".join(pieces) == "one two "
+    assert request.finish_reason is Reason.STOP
+    assert "".join(engine.log.texts[t] for t in request.output_token_ids).startswith("one two")
