@@ -9,6 +9,7 @@ __getattr__, __all__ = lazy_attributes(
         "load_source": "tinyvllm_lab.kernels.loader",
         "check": "tinyvllm_lab.kernels.inspection",
         "xray": "tinyvllm_lab.kernels.inspection",
+        "resource_report": "tinyvllm_lab.kernels.resources",
         "choose_backend": "tinyvllm_lab.kernels.backend",
         "Module": "tinyvllm_lab.kernels.module",
         "Function": "tinyvllm_lab.kernels.module",

@@ -167,7 +167,11 @@ def _accesses(log: _Log, context: Context) -> tuple[list[MemoryAccess], Totals]:
         rows.append(row)
         sums += numbers
     rows.sort(key=lambda row: (row.line, row.array, row.operation))
-    return rows, Totals(*(int(n) for n in sums), *_synchronisations(log))
+    requests, asked, moved, shared_requests, conflicts = (int(n) for n in sums)
+    barriers, warp_operations = _synchronisations(log)
+    return rows, Totals(
+        requests, asked, moved, shared_requests, conflicts, barriers, warp_operations
+    )
 
 
 def _renumber(ids: Ints) -> Ints:

@@ -171,9 +171,8 @@ class CheckedLauncher:
     def _check_request(
         self, arrays: list[Array], options: CheckOptions, arena: Arena
     ) -> CheckRequest:
-        regions = (Region * len(arrays))(
-            *((a.begin, a.end, SPACES.index(a.space), a.writable) for a in arrays)
-        )
+        rows = [Region(a.begin, a.end, SPACES.index(a.space), a.writable) for a in arrays]
+        regions = (Region * len(rows))(*rows)
         check = arena.struct(1, CheckRequest)
         check.regions = regions
         check.num_regions, check.check_races = len(arrays), options.races
