@@ -64,6 +64,24 @@ __device__ __forceinline__ N whole_packs(const T* address, N count) {
     return aligned ? count / Pack<T>::SIZE : 0;
 }
 
+// N neighbouring floats, from or to an address that is a multiple of 16 bytes, four at a time.
+template <int N>
+__device__ __forceinline__ void load_floats(float (&values)[N], const float* address) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        const Pack<float> pack = load_pack(address + i);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) values[i + j] = pack.at[j];
+    }
+}
+template <int N>
+__device__ __forceinline__ void store_floats(float* address, const float (&values)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4)
+        store_pack(address + i,
+                   Pack<float>{values[i], values[i + 1], values[i + 2], values[i + 3]});
+}
+
 // Copies `count` elements; the caller is number `first` of `stride` threads that share the work.
 template <typename T>
 __device__ __forceinline__ void copy_elements(T* target, const T* source, int64 count, int64 first,
@@ -96,6 +114,17 @@ __device__ __forceinline__ V warp_max(V value) {
     for (int offset = 16; offset > 0; offset /= 2) {
         const V other = __shfl_xor_sync(FULL_MASK, value, offset);
         value = other > value ? other : value;
+    }
+    return value;
+}
+
+// The sum over this lane and all lower ones.
+template <typename V>
+__device__ __forceinline__ V warp_prefix_sum(V value) {
+    const int lane = threadIdx.x % 32;
+    for (int offset = 1; offset < 32; offset *= 2) {
+        const V lower = __shfl_up_sync(FULL_MASK, value, offset);
+        if (lane >= offset) value += lower;
     }
     return value;
 }

@@ -194,13 +194,15 @@ __device__ void paged_attention_split(T* out, float* part_stats, float* part_acc
             part_stats[2 * at + 1] = result.sum;
         }
         if (lane >= TEAM) continue;  // after the merge all teams hold the same
+        if (parts > 1) {
+            store_floats(part_acc + at * D + lane * SIZE, result.acc);
+            continue;
+        }
+        Pack<T> pack;
         const float inverse = result.sum > 0.0f ? 1.0f / result.sum : 0.0f;
 #pragma unroll
-        for (int j = 0; j < SIZE; ++j) {
-            const int d = lane * SIZE + j;
-            if (parts > 1) part_acc[at * D + d] = result.acc[j];
-            if (parts == 1) out[row * D + d] = from_float<T>(result.acc[j] * inverse);
-        }
+        for (int j = 0; j < SIZE; ++j) pack.at[j] = from_float<T>(result.acc[j] * inverse);
+        store_pack(out + row * D + lane * SIZE, pack);
     }
 }
 

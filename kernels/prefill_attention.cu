@@ -142,8 +142,10 @@ __device__ __forceinline__ void load_tile(float (*tile)[D + PAD], const T* cache
                 cache_offset(block_table, first + key, block_size, kv_heads, kv_head, D);
             pack = load_pack(cache + at + dim);
         }
+        float values[SIZE];
 #pragma unroll
-        for (int j = 0; j < SIZE; ++j) tile[key][dim + j] = to_float(pack.at[j]);
+        for (int j = 0; j < SIZE; ++j) values[j] = to_float(pack.at[j]);
+        store_floats(&tile[key][dim], values);
     }
 }
 
@@ -162,6 +164,28 @@ __device__ __forceinline__ void score_tile(float (&scores)[ROWS], const float (*
             const Pack<float> query = load_pack(&queries[r][d]);
 #pragma unroll
             for (int j = 0; j < 4; ++j) scores[r] += query.at[j] * key.at[j];
+        }
+    }
+}
+
+// acc[r] += weights of row r * values, for this lane's dimensions. Four keys at a time: one read of
+// four weights serves all of the lane's dimensions.
+template <int D>
+__device__ __forceinline__ void add_values(float (&acc)[ROWS][D / 32], const float (*weights)[KEYS],
+                                           const float (*tile)[D + PAD], int lane) {
+    for (int key = 0; key < KEYS; key += 4) {
+        float value[4][D / 32];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+#pragma unroll
+            for (int j = 0; j < D / 32; ++j) value[i][j] = tile[key + i][lane + 32 * j];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            const Pack<float> weight = load_pack(&weights[r][key]);
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+#pragma unroll
+                for (int j = 0; j < D / 32; ++j) acc[r][j] += weight.at[i] * value[i][j];
         }
     }
 }
@@ -219,17 +243,7 @@ __device__ void prefill_attention_flash(T* out, const T* q, const T* k_cache, co
         __syncthreads();  // all have used the keys: the values may take their place
         load_tile<T, D>(tile, v_cache, block_table, first, end, block_size, kv_heads, kv_head);
         __syncthreads();
-#pragma unroll 4
-        for (int key = 0; key < KEYS; ++key) {
-            float value[DIMS];
-#pragma unroll
-            for (int j = 0; j < DIMS; ++j) value[j] = tile[key][lane + 32 * j];
-#pragma unroll
-            for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-                for (int j = 0; j < DIMS; ++j)
-                    acc[r][j] += weights[warp * ROWS + r][key] * value[j];
-        }
+        add_values<D>(acc, weights + warp * ROWS, tile, lane);
     }
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {

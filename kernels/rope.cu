@@ -37,10 +37,14 @@ __device__ void rope_fused(T* q, T* k, const int64* positions, const float* cos_
 template <typename T>
 __device__ __forceinline__ void rotate_pack(T* head, int half, const float* cos, const float* sin) {
     Pack<T> a = load_pack(head), b = load_pack(head + half);
+    float c[Pack<T>::SIZE], s[Pack<T>::SIZE];
+    load_floats(c, cos);
+    load_floats(s, sin);
+#pragma unroll
     for (int j = 0; j < Pack<T>::SIZE; ++j) {
         const float x = to_float(a.at[j]), y = to_float(b.at[j]);
-        a.at[j] = from_float<T>(x * cos[j] - y * sin[j]);
-        b.at[j] = from_float<T>(y * cos[j] + x * sin[j]);
+        a.at[j] = from_float<T>(x * c[j] - y * s[j]);
+        b.at[j] = from_float<T>(y * c[j] + x * s[j]);
     }
     store_pack(head, a);
     store_pack(head + half, b);

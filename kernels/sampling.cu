@@ -75,24 +75,21 @@ struct Bisect {
 
 // Eight bits a pass: a histogram of the next byte of all keys that share the bytes found so far.
 struct Radix {
-    // Walks the 256 bins from the top: the one in which the sum reaches `target`, and the weight
-    // above it. Warp 0 does it, a lane owning 8 neighbouring bins.
+    // Walks the 256 bins from the top, 32 at a time: the one in which the sum reaches `target`, and
+    // the weight above it. One warp does it.
     static __device__ __forceinline__ void find_bin(const uint64* bins, uint64 target, int* bin,
                                                     uint64* above) {
-        const int lane = threadIdx.x, first = 255 - 8 * lane;  // lane 0 owns the highest bins
-        uint64 own = 0;
-        for (int j = 0; j < 8; ++j) own += bins[first - j];
-        uint64 up_to = own;  // inclusive prefix sum over the lanes
-        for (int offset = 1; offset < 32; offset *= 2) {
-            const uint64 other = __shfl_up_sync(FULL_MASK, up_to, offset);
-            if (lane >= offset) up_to += other;
+        const int lane = threadIdx.x;
+        uint64 sum = 0;
+        for (int top = 255; top > 0; top -= 32) {
+            const uint64 own = bins[top - lane], up_to = sum + warp_prefix_sum(own);
+            const unsigned hit = __ballot_sync(FULL_MASK, up_to >= target);
+            if (hit) {
+                if (lane == __ffs(hit) - 1) *bin = top - lane, *above = up_to - own;
+                return;
+            }
+            sum = __shfl_sync(FULL_MASK, up_to, 31);
         }
-        uint64 sum = up_to - own;
-        if (sum >= target || up_to < target) return;  // another lane's bins
-        int b = first;
-        while (sum + bins[b] < target) sum += bins[b--];
-        *bin = b;
-        *above = sum;
     }
 
     template <Weight WEIGHT, typename T>
@@ -144,17 +141,14 @@ __device__ __forceinline__ void draw(int* out, const Row<T>& row, unsigned borde
     if (ticket < start || ticket >= start + own) return;  // another warp's run
     for (int base = begin; base < end; base += 32) {
         const int id = base + lane;
-        uint64 up_to = id < end && row.key(id) >= border ? row.mass(id) : 0;
-        for (int offset = 1; offset < 32; offset *= 2) {
-            const uint64 other = __shfl_up_sync(FULL_MASK, up_to, offset);
-            if (lane >= offset) up_to += other;
-        }
-        const unsigned hit = __ballot_sync(FULL_MASK, start + up_to > ticket);
+        const bool kept = id < end && row.key(id) >= border;
+        const uint64 up_to = start + warp_prefix_sum(kept ? row.mass(id) : uint64(0));
+        const unsigned hit = __ballot_sync(FULL_MASK, up_to > ticket);
         if (hit) {
             if (lane == 0) *out = base + __ffs(hit) - 1;
             return;
         }
-        start += __shfl_sync(FULL_MASK, up_to, 31);
+        start = __shfl_sync(FULL_MASK, up_to, 31);
     }
 }
 

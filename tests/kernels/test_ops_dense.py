@@ -23,7 +23,7 @@ from tinyvllm_lab.model.layers import inverse_frequencies, rope_tables
 pytestmark = pytest.mark.needs("cxx")
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=by_name)
 
-ROWS_AND_WIDTHS = [(1, 1), (3, 33), (2, 256), (2, 1027), (1, 4104)]
+ROWS_AND_WIDTHS = [(1, 1), (3, 33), (2, 256), (2, 1027), (1, 8204)]
 each_row_shape = pytest.mark.parametrize("shape", ROWS_AND_WIDTHS, ids=by_name)
 
 

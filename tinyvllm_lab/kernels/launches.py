@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tinyvllm_lab.kernels.shapes import FLOATS, match_dtypes, match_shapes, same_shape
 from tinyvllm_lab.kernels.work import (
+    PER_THREAD,
     SUFFIXES,
     WARP,
     Launch,
@@ -65,7 +66,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, *, version: str | None = Non
         return Work((), out)
     rows = x.numel() // dim
     args: tuple[Any, ...] = (out, x, weight, dim, eps)
-    grid, block = rows, threads(dim // (pack_size(x.dtype) if version == "vec" else 1))
+    grid, block = rows, threads(dim // PER_THREAD)
     if version == "naive":
         args, grid, block = (out, x, weight, rows, dim, eps), math.ceil(rows / 256), 256
     shared = 4 * block if version == "tree" else 0
@@ -86,7 +87,7 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Wor
     out = new(tuple(x.shape), x)
     if not out.numel():
         return Work((), (out, residual))
-    block = threads(dim // pack_size(x.dtype))
+    block = threads(dim // PER_THREAD)
     args = (out, residual, x, weight, dim, eps)
     launch = Launch("rmsnorm", f"add_rmsnorm_vec_{suffix}", args, (x.numel() // dim,), (block,))
     return Work((launch,), (out, residual))
@@ -126,7 +127,7 @@ def rope(
     dtype = match_dtypes("rope", {"q": q, "k": k}, *FLOATS)
     if not q.numel() + k.numel():
         return Work((), (q, k))
-    if version == "vec" and (int(half) % pack_size(dtype) or not are_aligned(q, k)):
+    if version == "vec" and (int(half) % pack_size(dtype) or not are_aligned(q, k, cos, sin)):
         version = "fused"
     return Work(_rope_launches(q, k, positions, cos, sin, version), (q, k))
 
@@ -181,7 +182,7 @@ def softmax(x: Tensor, *, version: str | None = None) -> Work:
         return Work((), out)
     rows, cols = n["rows"], n["cols"]
     args: tuple[Any, ...] = (out, x, cols)
-    grid, block = rows, threads(cols)
+    grid, block = rows, threads(cols // PER_THREAD)
     if version == "naive":
         args, grid, block = (out, x, rows, cols), math.ceil(rows / 256), 256
     shared = 4 * block if version == "tree" else 0

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tinyvllm_lab.kernels.shapes import FLOATS, match_dtypes, match_shapes
-from tinyvllm_lab.kernels.work import SUFFIXES, Launch, Work, new, pick, threads
+from tinyvllm_lab.kernels.work import PER_THREAD, SUFFIXES, Launch, Work, new, pick, threads
 
 WIDE_ROW = 32768  # from here on several blocks share a row of logits
 
@@ -30,7 +30,7 @@ def argmax(logits: Tensor, *, version: str | None = None) -> Work:
     out = new((rows,), logits, torch.int32)
     if not rows:
         return Work((), out)
-    kernel, block = f"argmax_{version}_{suffix}", threads(vocab)
+    kernel, block = f"argmax_{version}_{suffix}", threads(vocab // PER_THREAD)
     if version == "split":
         keys = torch.zeros(rows, dtype=torch.int64, device=logits.device)
         blocks = max(1, math.ceil(vocab / 8192))
@@ -89,6 +89,6 @@ def sample_top_k_top_p(
     if not n["rows"]:
         return Work((), out)
     args = (out, logits, temperature, top_k, top_p, uniform, n["vocab"])
-    block = (threads(n["vocab"]),)
+    block = (threads(n["vocab"] // PER_THREAD),)
     launch = Launch("sampling", f"sample_{version}_{suffix}", args, (n["rows"],), block)
     return Work((launch,), out)

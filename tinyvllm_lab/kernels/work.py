@@ -11,6 +11,7 @@ from tinyvllm_lab.errors import KernelError
 
 WARP = 32
 PACK_BYTES = 16
+PER_THREAD = 8  # elements of a row for each thread, where a block reduces a row: fewer barriers
 SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
