@@ -1,0 +1,290 @@
+"""Pictures of KV memory for chapters 10 and 12: who holds which block or region, and when.
+
+    block_map(state, log.config, "After step 3", "simulated")
+    memory_strip({"first fit": regions_of(state)}, capacity, "Holes", "simulated")
+    memory_history(log, "Forty steps", "simulated")
+
+All three read the engine's state, which the event log gives back at any step, and show a request in
+the same colour everywhere. Solid is a token's keys and values; pale is memory that holds none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+
+from tinyvllm_lab.course.charts import GREY, OKABE_ITO, chart
+from tinyvllm_lab.engine.config import EngineConfig
+from tinyvllm_lab.engine.history import History
+from tinyvllm_lab.engine.log import EventLog
+from tinyvllm_lab.engine.state import EngineState
+
+Label = Callable[[int], str]
+
+PALE, FAINT = 0.30, 0.15
+NOTHING = "rgba(0, 0, 0, 0)"
+_KEY = "solid: tokens, pale: empty, split: shared, framed: cached, hollow: free"
+_GLASS = 0.86
+"""Width of a block in a block map, of the 1.0 that it has."""
+
+
+class Region(NamedTuple):
+    """A stretch of token slots in a strip; `used` of its `length` slots hold tokens."""
+
+    request: int
+    start: int
+    length: int
+    used: int
+
+
+def request_colour(request: int) -> str:
+    """The colour of a request in every chart; the seventh looks like the first."""
+    return OKABE_ITO[request % len(OKABE_ITO)]
+
+
+def request_label(request: int) -> str:
+    """A, B, …, Z, then the number."""
+    return chr(ord("A") + request) if request < 26 else str(request)
+
+
+def regions_of(state: EngineState) -> list[Region]:
+    """The contiguous regions of a state, by address."""
+    held = [
+        Region(index, *record.region, min(record.num_computed, record.region[1]))
+        for index, record in state.requests.items()
+        if record.region is not None
+    ]
+    return sorted(held, key=lambda region: region.start)
+
+
+def _with_key(source: str, key: str) -> str:
+    return source + (" · " if ":" in source else ": ") + key
+
+
+# One moment, pages
+
+
+class _Glass(NamedTuple):
+    """One bar of a block map: the block, its part of the block's width, and what is in it."""
+
+    block: int
+    offset: float
+    width: float
+    colour: str
+    base: int
+    tokens: int
+    text: str
+
+
+def block_map(
+    state: EngineState,
+    config: EngineConfig,
+    title: str,
+    source: str,
+    *,
+    label: Label = request_label,
+) -> go.Figure:
+    """Every usable block as a glass of `block_size` tokens, split among the requests that hold it.
+
+    Args:
+        state: the engine at some step.
+        config: its `num_blocks` and `block_size`.
+        title, source: as `chart` takes them.
+        label: name of a request.
+    """
+    size, ids = config.block_size, range(1, config.num_blocks)
+    fig = chart(title, _with_key(source, _KEY), x="block", y="tokens", height=250)
+    held = list(_held_glasses(state, size, label))
+    _draw(fig, held, 1.0, 0)
+    _draw(fig, [g._replace(base=g.tokens, tokens=size - g.tokens, text="") for g in held], PALE, 0)
+    cached = [b for b in ids if state.block_state(b) == "cached"]
+    _draw(fig, [_cached_glass(state, b, size, label) for b in cached], FAINT, 2)
+    free = [b for b in ids if state.block_state(b) == "free"]
+    _draw(fig, [_Glass(b, 0.0, 1.0, NOTHING, 0, size, "") for b in free], 1.0, 1)
+    fig.update_xaxes(dtick=1 if config.num_blocks <= 33 else 8, showgrid=False)
+    fig.update_yaxes(dtick=max(1, size // 4), range=[0, size * 1.02])
+    return fig.update_layout(barmode="overlay", showlegend=False)
+
+
+def _held_glasses(state: EngineState, size: int, label: Label) -> Iterator[_Glass]:
+    holders: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for request, record in sorted(state.requests.items()):
+        for index, block in enumerate(record.table):
+            used = min(max(record.num_computed - index * size, 0), size)
+            holders[block].append((request, used))
+    for block, requests in holders.items():
+        width = 1.0 / len(requests)
+        for place, (request, used) in enumerate(requests):
+            colour = request_colour(request)
+            yield _Glass(block, place * width, width, colour, 0, used, label(request))
+
+
+def _cached_glass(state: EngineState, block: int, size: int, label: Label) -> _Glass:
+    owner = state.cached[block]
+    return _Glass(block, 0.0, 1.0, request_colour(owner), 0, size, label(owner).lower())
+
+
+def _draw(fig: go.Figure, glasses: list[_Glass], opacity: float, border: int) -> None:
+    strong = [GREY if g.colour == NOTHING else g.colour for g in glasses]
+    fig.add_bar(
+        x=[g.block for g in glasses], y=[g.tokens for g in glasses], base=[g.base for g in glasses],
+        offset=[g.offset * _GLASS - _GLASS / 2 for g in glasses],
+        width=[g.width * _GLASS for g in glasses],
+        marker={
+            "color": [_faded(g.colour, opacity) for g in glasses],
+            "line": {"width": border, "color": strong},
+        },
+        text=[g.text for g in glasses], textposition="inside", insidetextanchor="middle",
+        textangle=0, constraintext="none", hoverinfo="x+y+text",
+        textfont={"color": "black" if opacity == 1.0 else strong},
+    )  # fmt: skip
+
+
+def _faded(colour: str, opacity: float) -> str:
+    if colour == NOTHING or opacity == 1.0:
+        return colour
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {opacity})"
+
+
+# One moment, regions
+
+
+def memory_strip(
+    rows: Mapping[str, Sequence[Region]],
+    capacity: int,
+    title: str,
+    source: str,
+    *,
+    label: Label = request_label,
+) -> go.Figure:
+    """Strips of `capacity` token slots, one a row: regions, what is empty in them, and holes.
+
+    Args:
+        rows: regions by the name of the row, the first on top.
+        capacity: slots of a strip.
+        title, source: as `chart` takes them.
+        label: name of a request.
+    """
+    source = _with_key(source, "solid: tokens, pale: reserved and empty, hollow: a hole")
+    fig = chart(title, source, x="token slot", height=120 + 52 * len(rows))
+    for row, regions in rows.items():
+        for region in regions:
+            colour, end = request_colour(region.request), region.start + region.used
+            _piece(fig, row, region.start, region.used, colour, 1.0, label(region.request))
+            _piece(fig, row, end, region.length - region.used, colour, PALE, "")
+        for start, length in holes(regions, capacity):
+            _piece(fig, row, start, length, NOTHING, 1.0, str(length))
+    fig.update_yaxes(autorange="reversed", showgrid=False, ticks="")
+    fig.update_xaxes(range=[0, capacity], showgrid=False)
+    return fig.update_layout(barmode="overlay", showlegend=False, bargap=0.3)
+
+
+def holes(regions: Sequence[Region], capacity: int) -> list[tuple[int, int]]:
+    """Free stretches between regions, as (start, length)."""
+    found, end = [], 0
+    for region in [*sorted(regions, key=lambda r: r.start), Region(0, capacity, 0, 0)]:
+        if region.start > end:
+            found.append((end, region.start - end))
+        end = max(end, region.start + region.length)
+    return found
+
+
+def _piece(
+    fig: go.Figure, row: str, start: int, length: int, colour: str, opacity: float, text: str
+) -> None:
+    if length <= 0:
+        return
+    hollow = colour == NOTHING
+    fig.add_bar(
+        orientation="h", y=[row], x=[length], base=[start], text=[text], textposition="inside",
+        insidetextanchor="middle", textangle=0, constraintext="none",
+        marker={
+            "color": _faded(colour, opacity), "line": {"color": GREY, "width": int(hollow)},
+        },
+        textfont={"color": GREY if hollow else "black"}, hovertext=f"{start} + {length}",
+        hoverinfo="text",
+    )  # fmt: skip
+
+
+# Many moments
+
+
+def memory_history(
+    log: EventLog,
+    title: str,
+    source: str,
+    *,
+    steps: range | None = None,
+    label: Label = request_label,
+) -> go.Figure:
+    """Memory from bottom to top, steps from left to right; at the end of each step.
+
+    With pages a row is a block, and pale means cached; with regions a row is `block_size` token
+    slots, and pale means reserved and empty.
+
+    Args:
+        log: of an engine with a config.
+        title, source: as `chart` takes them.
+        steps: None: all that the log holds.
+        label: name of a request.
+    """
+    config = log.config
+    assert config is not None
+    steps = steps or range(log.first_step, log.num_steps)
+    history, paged, size = History(log), config.allocator == "paged", config.block_size
+    cells = _block_cells if paged else _region_cells
+    columns = np.array([cells(history.at(step), config) for step in steps]).T  # [rows, steps]
+    key = "pale: cached, grey: shared" if paged else "pale: reserved and empty"
+    fig = chart(title, _with_key(source, key), x="step", y="block" if paged else "token slot")
+    codes = np.unique(columns).tolist()
+    fig.add_heatmap(
+        x=list(steps), z=np.searchsorted(codes, columns).astype(np.uint8),
+        y=np.arange(1, len(columns) + 1) if paged else (np.arange(len(columns)) + 0.5) * size,
+        colorscale=_steps_of([_colour(code) for code in codes]), zmin=-0.5, zmax=len(codes) - 0.5,
+        showscale=False, hoverinfo="skip",
+    )  # fmt: skip
+    for request in sorted({abs(code) - 1 for code in codes if code not in (0, _MANY)}):
+        marker = {"color": request_colour(request), "symbol": "square", "size": 10}
+        fig.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=label(request))
+    return fig.update_yaxes(showgrid=False).update_xaxes(showgrid=False)
+
+
+_MANY = 1 << 30
+"""Code of a cell that several hold. Else it is request + 1, negative if pale, or 0 if free."""
+
+
+def _block_cells(state: EngineState, config: EngineConfig) -> list[int]:
+    column = [0] * config.num_usable_blocks
+    for block, owner in state.cached.items():
+        column[block - 1] = -(owner + 1)
+    for request, record in state.requests.items():
+        for block in record.table:
+            shared = state.ref_counts.get(block, 0) > 1
+            column[block - 1] = _MANY if shared else request + 1
+    return column
+
+
+def _region_cells(state: EngineState, config: EngineConfig) -> list[int]:
+    size = config.block_size
+    column = [0] * config.num_usable_blocks
+    for request, start, length, used in regions_of(state):
+        for slot in range(start, start + length, size):
+            column[slot // size] = (request + 1) * (1 if slot < start + used else -1)
+    return column
+
+
+def _colour(code: int) -> str:
+    if code in (0, _MANY):
+        return GREY if code else NOTHING
+    return _faded(request_colour(abs(code) - 1), 1.0 if code > 0 else PALE)
+
+
+def _steps_of(colours: Sequence[str]) -> list[tuple[float, str]]:
+    """A colour scale of equal steps, one a colour."""
+    count = len(colours)
+    return [(edge / count, c) for i, c in enumerate(colours) for edge in (i, i + 1)]
