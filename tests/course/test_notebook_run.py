@@ -1,14 +1,17 @@
 """Running a notebook: times, failures that show everything, and the comparison of outputs."""
 
+import base64
 import copy
+import io
 from pathlib import Path
 
 import pytest
 from nbformat import v4
+from PIL import Image
 
 from tinyvllm_lab.course import notebook_format as form
 from tinyvllm_lab.course.notebook_run import NotebookFailure, output_differences, run
-from tinyvllm_lab.course.notebook_stills import PLOTLY, add_stills
+from tinyvllm_lab.course.notebook_stills import PLOTLY, add_stills, packed
 
 
 def make(path: Path, *sources: str) -> Path:
@@ -86,10 +89,25 @@ def test_a_chart_gets_a_still(tmp_path: Path) -> None:
     (output,) = form.read(tmp_path / "a.ipynb").cells[1].outputs
     assert set(output.data) == {PLOTLY, "image/png"}
     assert output.metadata["image/png"] == {"width": 300, "height": 380}
-    import base64
-    import io
-
-    from PIL import Image
-
     still = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"])))
     assert still.size == (600, 760)
+
+
+def _png(picture: Image.Image) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, "PNG", compress_level=0)
+    return file.getvalue()
+
+
+def test_a_still_of_few_colours_is_packed_into_a_palette() -> None:
+    picture = Image.new("RGBA", (200, 100), (0, 0, 0, 0))
+    picture.paste((0, 114, 178, 255), (20, 20, 180, 80))
+    small = Image.open(io.BytesIO(packed(_png(picture))))
+    assert small.mode == "P"
+    assert list(small.convert("RGBA").getdata()) == list(picture.getdata())
+
+
+def test_a_still_of_many_shades_keeps_them() -> None:
+    fade = Image.new("RGBA", (256, 100), (213, 94, 0, 255))
+    fade.putalpha(Image.linear_gradient("L").resize((256, 100)))
+    assert Image.open(io.BytesIO(packed(_png(fade)))).convert("RGBA") == fade
