@@ -104,7 +104,7 @@ def test_a_still_of_few_colours_is_packed_into_a_palette() -> None:
     picture.paste((0, 114, 178, 255), (20, 20, 180, 80))
     small = Image.open(io.BytesIO(packed(_png(picture))))
     assert small.mode == "P"
-    assert list(small.convert("RGBA").getdata()) == list(picture.getdata())
+    assert small.convert("RGBA").tobytes() == picture.tobytes()
 
 
 def test_a_still_of_many_shades_keeps_them() -> None:
