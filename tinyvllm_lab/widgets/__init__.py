@@ -1,1 +1,29 @@
-"""The visualizer: one anywidget per panel, fed by the engine's events."""
+"""The visualizer: one anywidget per panel, fed by the engine's events.
+
+    from tinyvllm_lab.widgets import Airport, BlockMap, show
+
+    Airport(run)  # an EventLog, a stored run's path, an EngineRunner, an LLM, a simulation's Run
+    show(Airport(run), BlockMap(run), columns=2)
+
+The way of the data: `picture` turns events into bytes, `feed.RunFeed` carries them to the browser
+(one feed per run, however many panels), `static/replayer.js` rebuilds the state, and each panel
+draws it. How to add a panel: see `panel`.
+"""
+
+from tinyvllm_lab._lazy import lazy_attributes
+
+__getattr__, __all__ = lazy_attributes(
+    __name__,
+    {
+        "Airport": "tinyvllm_lab.widgets.airport",
+        "BlockMap": "tinyvllm_lab.widgets.block_map",
+        "BlockTable": "tinyvllm_lab.widgets.block_table",
+        "MetricStrip": "tinyvllm_lab.widgets.metric_strip",
+        "Panel": "tinyvllm_lab.widgets.panel",
+        "RunFeed": "tinyvllm_lab.widgets.feed",
+        "SlotTimeline": "tinyvllm_lab.widgets.slot_timeline",
+        "TokenStream": "tinyvllm_lab.widgets.token_stream",
+        "save_html": "tinyvllm_lab.widgets.export",
+        "show": "tinyvllm_lab.widgets.page",
+    },
+)

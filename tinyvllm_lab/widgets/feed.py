@@ -1,0 +1,244 @@
+"""`RunFeed`: carries one run to the browser, for all panels of a page.
+
+The engine's thread only sets a flag after a step. A thread of the feed wakes up, takes what is new
+and sends one message, at most 30 times a second. Callbacks from the browser only call `start`,
+`pause`, `step` and `stop` of the runner, which set flags too.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any
+from weakref import WeakValueDictionary
+
+import anywidget
+import numpy as np
+import traitlets
+
+from tinyvllm_lab.engine.events import Kind
+from tinyvllm_lab.engine.log import EventLog
+from tinyvllm_lab.errors import TinyVllmError
+from tinyvllm_lab.widgets.esm import bundle
+from tinyvllm_lab.widgets.picture import PictureStream, encode_run
+from tinyvllm_lab.widgets.sources import Source, open_source
+
+FLUSHES_PER_S = 30
+_WATCH_S = 0.25  # how often a resting engine's state is looked at
+_MOST_PROMPT = 300  # characters of a prompt that panels show
+
+_feeds: WeakValueDictionary[int, RunFeed] = WeakValueDictionary()
+
+
+class RunFeed(anywidget.AnyWidget):
+    """The model behind all panels of one run.
+
+    Args:
+        source: see `sources.open_source`.
+
+    Attributes:
+        event_log: the events (`log` is taken: every widget has one).
+        runner: the thread that steps the engine now; None: the run is over.
+        messages_sent, bytes_sent, events_sent: what the page got after the first picture. Bytes
+            are those of the message's JSON and of its buffer.
+    """
+
+    _esm = bundle("feed")
+    feed_id = traitlets.Unicode().tag(sync=True)
+    run_data = traitlets.Bytes().tag(sync=True)
+    start_step = traitlets.Int(0).tag(sync=True)
+    is_live = traitlets.Bool(False).tag(sync=True)
+    pace = traitlets.Float(None, allow_none=True).tag(sync=True)
+    status = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, source: Any) -> None:
+        self.source = source if isinstance(source, Source) else open_source(source)
+        self.event_log, self.runner = self.source.log, self.source.runner
+        self.messages_sent = self.bytes_sent = self.events_sent = 0
+        self._sending = threading.Lock()
+        self._is_closed = threading.Event()
+        self._news = threading.Event()
+        self._status = self._read_status()
+        self._add_texts(self.event_log.first_event)
+        data, next_event = encode_run(self.event_log)
+        self._stream = PictureStream(self.event_log, next_event)
+        super().__init__(
+            feed_id=uuid.uuid4().hex,
+            run_data=data,
+            start_step=busiest_step(self.event_log),
+            is_live=self.runner is not None and self._status["state"] != "stopped",
+            pace=getattr(self.runner, "pace", None),
+            status=self._status,
+        )
+        self.on_msg(self._on_message)
+        if self.is_live:
+            self._watch_runner()
+
+    @classmethod
+    def of(cls, source: Any) -> RunFeed:
+        """The feed of a run: the same one for all panels that show it."""
+        if isinstance(source, RunFeed):
+            return source
+        opened = open_source(source)
+        feed = _feeds.get(id(opened.log))
+        if feed is None or feed.event_log is not opened.log or feed.is_closed:
+            feed = _feeds[id(opened.log)] = RunFeed(opened)
+        return feed
+
+    @property
+    def is_closed(self) -> bool:
+        """True after `close()`."""
+        return self._is_closed.is_set()
+
+    @property
+    def is_running(self) -> bool:
+        """True while the engine can go on."""
+        return self.runner is not None and self.runner.state != "stopped"
+
+    def close(self) -> None:
+        """Stop the engine, and send nothing more. Safe to call twice."""
+        if self.is_closed:
+            return
+        self._is_closed.set()
+        self._news.set()
+        if self.runner is not None:
+            if self._heard in self.runner.listeners:
+                self.runner.listeners.remove(self._heard)
+            threading.Thread(target=self._stop, name="engine stop", daemon=True).start()
+        super().close()
+
+    # ------------------------------------------------------------------ sending
+
+    def flush(self) -> None:
+        """Send what is new; the feed's thread calls it."""
+        with self._sending:
+            first = self._stream.next_event
+            try:
+                self._add_texts(first)
+                message = self._stream.take()
+            except IndexError:  # the ring has dropped what the page does not have yet
+                self._send_run()
+                return
+            if message is not None:
+                self._count(*message)
+                self.send(message[0], [message[1]])
+            status = self._read_status()
+            if status != self._status:
+                self._status = status
+                self.send({"k": "s", **status})
+
+    def _count(self, content: dict[str, Any], buffer: bytes) -> None:
+        self.messages_sent += 1
+        self.events_sent += content["c"]
+        self.bytes_sent += len(str(content)) + len(buffer)
+
+    def _send_run(self) -> None:
+        data, next_event = encode_run(self.event_log)
+        number = self._stream.number + 1
+        self._stream = PictureStream(self.event_log, next_event)
+        self._stream.number = number
+        self.send({"k": "run", "n": number}, [data])
+
+    def _watch_runner(self) -> None:
+        assert self.runner is not None
+        self.runner.listeners.append(self._heard)
+        threading.Thread(target=self._flush_loop, name="panel feed", daemon=True).start()
+
+    def _heard(self, _output: Any) -> None:
+        self._news.set()
+
+    def _flush_loop(self) -> None:
+        while not self.is_closed:
+            self._news.wait(_WATCH_S)
+            self._news.clear()
+            if self.is_closed:
+                return
+            self.flush()
+            if self._status["state"] == "stopped" and not self._news.is_set():
+                return
+            self._is_closed.wait(1 / FLUSHES_PER_S)
+
+    def _read_status(self) -> dict[str, str]:
+        runner = self.runner
+        if runner is None:
+            return {"state": "", "error": "", "traceback": ""}
+        error = runner.error
+        text = "" if error is None else f"{type(error).__name__}: {error}"
+        return {"state": runner.state, "error": text, "traceback": runner.traceback}
+
+    # ------------------------------------------------------- texts and prompts
+
+    def _add_texts(self, first: int) -> None:
+        """Fill the log's table of texts for the tokens from event `first` on, if there are any."""
+        tokenizer = getattr(self.source.engine, "tokenizer", None)
+        rows = self.event_log.rows(first, self.event_log.num_events)
+        if tokenizer is None:
+            return
+        texts = self.event_log.texts
+        for token_id in set(rows[rows[:, 0] == int(Kind.TOKEN), 2].tolist()) - texts.keys():
+            texts[token_id] = tokenizer.token_text(token_id)
+        for request in rows[rows[:, 0] == int(Kind.SUBMIT), 1].tolist():
+            self._add_prompt(request)
+
+    def _add_prompt(self, index: int) -> None:
+        known = self.event_log.requests.get(index)
+        engine = self.source.engine
+        request = engine.requests.get(known["id"]) if known and engine is not None else None
+        prompt = getattr(request, "prompt", None)
+        if known is not None and prompt:
+            known["prompt"] = prompt[:_MOST_PROMPT]
+
+    # ---------------------------------------------------------------- commands
+
+    def _on_message(self, _widget: Any, content: dict[str, Any], _buffers: Any) -> None:
+        what = content.get("k")
+        if what == "ready":
+            with self._sending:
+                self.send({"k": "n", "n": self._stream.number})
+                self.send({"k": "s", **self._status})
+        elif what == "again":
+            with self._sending:
+                self._send_run()
+        elif what == "do" and self.runner is not None:
+            self._command(content.get("do"), content.get("v"))
+
+    def _command(self, name: str | None, value: Any) -> None:
+        runner = self.runner
+        assert runner is not None
+        try:
+            if name == "start":
+                runner.start()
+            elif name == "pause":
+                runner.pause()
+            elif name == "step":
+                runner.step()
+            elif name == "pace":
+                runner.pace = value
+            elif name == "stop":
+                threading.Thread(target=self._stop, name="engine stop", daemon=True).start()
+        except TinyVllmError as error:
+            self.send({"k": "s", **self._status, "error": str(error)})
+        self._news.set()
+
+    def _stop(self) -> None:
+        assert self.runner is not None
+        try:
+            self.runner.stop()
+        except TinyVllmError as error:
+            if not self.is_closed:
+                self.send({"k": "s", **self._status, "error": str(error)})
+
+
+def busiest_step(log: EventLog) -> int:
+    """The first step that computes for as many requests as any: the picture to begin with.
+
+    Among equals the one with the longest queue.
+    """
+    rows = log.as_array()
+    starts = np.flatnonzero(rows[:, 0] == int(Kind.STEP))
+    if not len(starts):
+        return 0
+    steps = np.searchsorted(starts, np.flatnonzero(rows[:, 0] == int(Kind.SCHEDULED)), "right") - 1
+    computing = np.bincount(np.maximum(steps, 0), minlength=len(starts))  # [steps]
+    waiting = rows[starts, 1]  # [steps]
+    return log.first_step + int(np.lexsort((-waiting, -computing))[0])

@@ -1,0 +1,70 @@
+"""`show`: several panels side by side, with one bar of controls for each run."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import ipywidgets
+from PIL import Image
+
+from tinyvllm_lab.errors import ConfigError
+from tinyvllm_lab.widgets.panel import Panel
+
+_GAP = 16  # pixels between two stills
+
+
+class PanelPage(ipywidgets.GridBox):
+    """Panels in a grid; made by `show`."""
+
+    def __init__(self, panels: tuple[Panel, ...], columns: int) -> None:
+        self.panels = panels
+        self.columns = columns
+        layout = ipywidgets.Layout(
+            grid_template_columns=f"repeat({columns}, minmax(0, 1fr))", grid_gap="8px", width="100%"
+        )
+        super().__init__(children=panels, layout=layout)
+
+    def still(self) -> bytes:
+        """All panels in one picture, as PNG."""
+        images = [Image.open(io.BytesIO(panel.still())).convert("RGB") for panel in self.panels]
+        rows = [images[i : i + self.columns] for i in range(0, len(images), self.columns)]
+        width = max(sum(i.width for i in row) + _GAP * (len(row) - 1) for row in rows)
+        height = sum(max(i.height for i in row) for row in rows) + _GAP * (len(rows) - 1)
+        sheet = Image.new("RGB", (width, height), "#ffffff")
+        top = 0
+        for row in rows:
+            left = 0
+            for image in row:
+                sheet.paste(image, (left, top))
+                left += image.width + _GAP
+            top += max(image.height for image in row) + _GAP
+        out = io.BytesIO()
+        sheet.quantize(128, dither=Image.Dither.NONE).save(out, "png", optimize=True)
+        return out.getvalue()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        picture = base64.b64encode(self.still()).decode()
+        text = ", ".join(repr(panel) for panel in self.panels)
+        return {**data, "image/png": picture, "text/plain": text}, metadata
+
+
+def show(*panels: Panel, columns: int = 1) -> PanelPage:
+    """Put panels on one page. The last panel of each run keeps the controls for all of them.
+
+    Args:
+        panels: as they follow each other, row by row.
+        columns: panels in a row.
+
+    Raises:
+        ConfigError: there is no panel, or no column.
+    """
+    if not panels or columns < 1:
+        raise ConfigError("There is nothing to show.", "at least one panel, and one column")
+    last = {panel.feed_id: panel for panel in panels}
+    for panel in panels:
+        panel.controls = panel.controls and last[panel.feed_id] is panel
+    return PanelPage(panels, columns)

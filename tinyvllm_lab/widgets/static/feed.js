@@ -1,0 +1,96 @@
+// @ts-check
+/** The feed of one run: takes what Python sends and keeps the page's `Store` up to date. */
+
+import { forget, storeOf } from "./page.js";
+import { Run } from "./replayer.js";
+import { decodeEvents, decodeRun } from "./trace.js";
+
+const MOST_EVENTS = 1_000_000; // then the page asks for the newest part only
+
+/** @typedef {{get: (name: string) => any, on: Function, off: Function, send: Function}} Model */
+
+/** Takes messages one after the other; a run is decoded while the next ones wait. */
+class Receiver {
+  /** @param {Model} model */
+  constructor(model) {
+    this.model = model;
+    this.store = storeOf(model.get("feed_id"));
+    this.number = 0;
+    this.waits = false; // for the whole run, after a gap
+    this.queue = Promise.resolve();
+  }
+
+  start() {
+    const { model, store } = this;
+    store.isLive = store.follows = model.get("is_live");
+    store.command = (command, value = null) => model.send({ k: "do", do: command, v: value });
+    store.setStatus(model.get("status"));
+    if (model.get("pace")) store.speed = model.get("pace");
+    this.later(() => this.takeRun(model.get("run_data"), 0));
+    model.on("msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
+      this.later(() => this.take(message, buffers));
+    });
+    if (store.isLive) model.send({ k: "ready" });
+  }
+
+  /** @param {() => any} work */
+  later(work) {
+    this.queue = this.queue.then(work).catch((error) => {
+      console.error(error);
+      const { state } = this.store.status;
+      this.store.setStatus({ state, error: String(error), traceback: error.stack ?? "" });
+    });
+  }
+
+  /** @param {any} message @param {DataView[]} buffers */
+  async take(message, buffers) {
+    if (message.k === "run") await this.takeRun(buffers[0], message.n);
+    else if (message.k === "e") this.takeEvents(message, buffers[0]);
+    else if (message.k === "s") this.takeStatus(message);
+    else if (message.k === "n" && message.n !== this.number) this.askAgain();
+  }
+
+  /** @param {DataView} bytes @param {number} number of the last message that is in it */
+  async takeRun(bytes, number) {
+    const { header, rows } = await decodeRun(bytes);
+    this.number = number;
+    this.waits = false;
+    this.store.setRun(new Run(header, rows), this.model.get("start_step"));
+  }
+
+  /** @param {any} message @param {DataView} buffer */
+  takeEvents(message, buffer) {
+    const { run } = this.store;
+    if (run === null || message.n <= this.number) return;
+    if (message.n !== this.number + 1 || run.count > MOST_EVENTS) {
+      this.askAgain();
+      return;
+    }
+    this.number = message.n;
+    Object.assign(run.requests, message.q);
+    Object.assign(run.texts, message.t);
+    if (message.v) run.knobValues.push(...message.v);
+    run.append(decodeEvents(buffer, message.c));
+    this.store.grown();
+  }
+
+  /** @param {any} message */
+  takeStatus(message) {
+    const { store } = this;
+    if (message.state === "stopped") store.isLive = store.follows = false;
+    store.setStatus({ state: message.state, error: message.error, traceback: message.traceback });
+  }
+
+  askAgain() {
+    if (!this.waits) this.model.send({ k: "again" });
+    this.waits = true;
+  }
+}
+
+export default {
+  /** @param {{model: Model}} context */
+  initialize({ model }) {
+    new Receiver(model).start();
+    return () => forget(model.get("feed_id"));
+  },
+};

@@ -1,0 +1,261 @@
+"""Pictures of panels, drawn in Python: for GitHub, print, and notebooks that are not trusted.
+
+`StillCanvas` has the shapes of `static/draw.js`; `frame_still` puts title, legend and caption
+around what a panel draws. Everything is in px of the screen; the picture has twice as many.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Literal, NamedTuple
+
+from PIL import Image, ImageDraw, ImageFont
+
+from tinyvllm_lab.widgets.palette import CARD, LINE, PAGE, SOFT, TEXT, look_of, mix
+
+WIDTH = 760
+"""Width of a still in px; the widget is as wide as its cell."""
+
+SCALE = 2
+_TILE = 8  # px, side of a pattern's tile
+_SIZE = 12
+_PAD = 14
+
+Mark = Literal["", "dashed", "outline", "dot", "line"]
+
+
+class LegendItem(NamedTuple):
+    """A swatch and what it means; several colours stand side by side."""
+
+    fills: tuple[str, ...]
+    label: str
+    mark: Mark = ""
+
+
+@cache
+def _font(size: float, bold: bool) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    # Pillow's own font: the picture is the same on every machine.
+    font = ImageFont.load_default(size * SCALE)
+    return font
+
+
+class StillCanvas:
+    """A picture to draw on.
+
+    Args:
+        width, height: in px.
+    """
+
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height = width, height
+        self.image = Image.new("RGB", (round(width * SCALE), round(height * SCALE)), PAGE)
+        self._draw = ImageDraw.Draw(self.image)
+
+    def rect(self, x: float, y: float, w: float, h: float, fill: str) -> None:
+        """A rectangle; nothing if it is less than half a px wide or high."""
+        if w >= 0.5 and h >= 0.5:
+            self._draw.rectangle(_corners(x, y, w, h), fill=fill)
+
+    def card(
+        self,
+        x: float,
+        y: float,
+        w: float,
+        h: float,
+        radius: float = 5,
+        fill: str | None = None,
+        outline: str | None = None,
+        line_width: float = 1,
+    ) -> None:
+        """A rectangle with round corners."""
+        if w < 1 or h < 1:
+            return
+        radius = min(radius, w / 2, h / 2)
+        self._draw.rounded_rectangle(
+            _corners(x, y, w, h), radius * SCALE, fill, outline, round(line_width * SCALE)
+        )
+
+    def line(
+        self, x1: float, y1: float, x2: float, y2: float, colour: str, width: float = 1
+    ) -> None:
+        """A straight line."""
+        points = [v * SCALE for v in (x1, y1, x2, y2)]
+        self._draw.line(points, fill=colour, width=max(1, round(width * SCALE)))
+
+    def path(self, points: Sequence[tuple[float, float]], colour: str, width: float = 1.5) -> None:
+        """A line through points."""
+        if len(points) > 1:
+            scaled = [(x * SCALE, y * SCALE) for x, y in points]
+            self._draw.line(scaled, fill=colour, width=round(width * SCALE), joint="curve")
+
+    def text(
+        self,
+        text: str,
+        x: float,
+        y: float,
+        *,
+        size: float = _SIZE,
+        colour: str = TEXT,
+        align: Literal["left", "center", "right"] = "left",
+        bold: bool = False,
+        most: float | None = None,
+    ) -> float:
+        """One line of text, `y` its middle; cut if it is wider than `most`. Returns its width."""
+        font = _font(size, bold)
+        if most is not None:
+            text = _fitted(text, font, most * SCALE)
+        anchor = {"left": "lm", "center": "mm", "right": "rm"}[align]
+        stroke = 0.35 * SCALE if bold else 0
+        self._draw.text(
+            (x * SCALE, y * SCALE), text, colour, font, anchor, stroke_width=stroke,
+            stroke_fill=colour if bold else None,
+        )  # fmt: skip
+        return font.getlength(text) / SCALE
+
+    def request(
+        self, request: int, x: float, y: float, w: float, h: float, radius: float = 5
+    ) -> None:
+        """A rectangle with the colour and the pattern of a request."""
+        if w < 1 or h < 1:
+            return
+        left, top, right, bottom = (round(v) for v in _corners(x, y, w, h))
+        size = (max(1, right - left + 1), max(1, bottom - top + 1))
+        mask = Image.new("L", size, 0)
+        corner = min(radius, w / 2, h / 2) * SCALE
+        ImageDraw.Draw(mask).rounded_rectangle((0, 0, size[0] - 1, size[1] - 1), corner, 255)
+        self.image.paste(_patterned(request, size), (left, top), mask)
+
+    def png(self) -> bytes:
+        """The picture as PNG; 128 colours are plenty and make it small."""
+        out = io.BytesIO()
+        self.image.quantize(128, dither=Image.Dither.NONE).save(out, "png", optimize=True)
+        return out.getvalue()
+
+
+def _corners(x: float, y: float, w: float, h: float) -> tuple[float, float, float, float]:
+    return x * SCALE, y * SCALE, (x + w) * SCALE - 1, (y + h) * SCALE - 1
+
+
+def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, most: float) -> str:
+    if font.getlength(text) <= most:
+        return text
+    while text and font.getlength(text + "…") > most:
+        text = text[:-1]
+    return text + "…" if text else ""
+
+
+def _patterned(request: int, size: tuple[int, int]) -> Image.Image:
+    """A filled rectangle; patterns start at its corner."""
+    look = look_of(request)
+    image = Image.new("RGB", size, look.fill)
+    if look.pattern == "plain":
+        return image
+    tile = _tile(look.fill, look.pattern, look.ink)
+    for left in range(0, size[0], tile.width):
+        for top in range(0, size[1], tile.height):
+            image.paste(tile, (left, top))
+    return image
+
+
+@cache
+def _tile(fill: str, pattern: str, ink: str) -> Image.Image:
+    side = _TILE * SCALE
+    tile = Image.new("RGB", (side, side), fill)
+    draw = ImageDraw.Draw(tile)
+    colour = mix(fill, ink, 0.4 if ink == "#ffffff" else 0.28)
+    if pattern == "diagonal":
+        for shift in (-side, 0, side):
+            draw.line((shift - 2, side + 2, shift + side + 2, -2), colour, 3)
+    elif pattern == "dots":
+        for x, y in ((2, 2), (6, 6)):
+            box = [(v + d) * SCALE for d in (-1.2, 1.2) for v in (x, y)]
+            draw.ellipse(box, colour)
+    else:
+        draw.rectangle((3 * SCALE, 0, round(4.6 * SCALE), side), colour)
+    return tile
+
+
+def frame_still(
+    title: str,
+    source: str,
+    now: str,
+    legend: Sequence[LegendItem],
+    caption: str,
+    height: float,
+    draw: Callable[[StillCanvas], None],
+) -> bytes:
+    """A panel's picture with everything around it, as PNG.
+
+    Args:
+        title, source, now: the line above: name, measured or simulated or drawn, step and time.
+        legend: the line below.
+        caption: the text below that.
+        height: of the panel itself, in px.
+        draw: draws it on a canvas `WIDTH - 28` px wide.
+    """
+    inner = WIDTH - 2 * _PAD
+    entries = _legend_places(legend, inner)
+    legend_height = (entries[-1][1] + 18) if entries else 0
+    lines = _wrapped(caption, inner)
+    total = 34 + height + 10 + legend_height + 4 + 15 * len(lines) + 10
+    canvas = StillCanvas(WIDTH, total)
+    canvas.card(0.5, 0.5, WIDTH - 1, total - 1, 8, PAGE, LINE)
+    _draw_head(canvas, title, source, now)
+    body = StillCanvas(inner, height)
+    draw(body)
+    canvas.image.paste(body.image, (_PAD * SCALE, 34 * SCALE))
+    top = 34 + height + 16
+    for (x, y), item in zip(entries, legend, strict=True):
+        _draw_legend_item(canvas, item, _PAD + x, top + y)
+    for number, line in enumerate(lines):
+        y = top + legend_height + 4 + 15 * number
+        canvas.text(line, _PAD, y, size=11.5, colour=SOFT)
+    return canvas.png()
+
+
+def _draw_head(canvas: StillCanvas, title: str, source: str, now: str) -> None:
+    x = _PAD + canvas.text(title, _PAD, 18, size=14.5, bold=True) + 10
+    width = _font(10.5, False).getlength(source) / SCALE
+    canvas.card(x, 10, width + 14, 16, 8, CARD)
+    canvas.text(source, x + 7, 18, size=10.5, colour=SOFT)
+    canvas.text(now, WIDTH - _PAD, 18, colour=SOFT, align="right")
+
+
+def _legend_places(legend: Sequence[LegendItem], width: float) -> list[tuple[float, float]]:
+    places = []
+    x, y = 0.0, 0.0
+    for item in legend:
+        needs = 22 + _font(11.5, False).getlength(item.label) / SCALE
+        if x and x + needs > width:
+            x, y = 0.0, y + 18
+        places.append((x, y))
+        x += needs + 14
+    return places
+
+
+def _draw_legend_item(canvas: StillCanvas, item: LegendItem, x: float, y: float) -> None:
+    w = 16
+    if item.mark in ("dashed", "outline"):
+        canvas.card(x, y - 5, w, 11, 2, None, item.fills[0], 1.5)
+    elif item.mark == "line":
+        canvas.rect(x, y - 1, w, 3, item.fills[0])
+    elif item.mark == "dot":
+        canvas.card(x + 3, y - 5, 10, 10, 5, item.fills[0])
+    else:
+        part = w / len(item.fills)
+        for number, fill in enumerate(item.fills):
+            canvas.rect(x + number * part, y - 5, part, 11, fill)
+    canvas.text(item.label, x + 21, y, size=11.5, colour=SOFT)
+
+
+def _wrapped(text: str, width: float) -> list[str]:
+    lines: list[str] = []
+    font = _font(11.5, False)
+    for word in text.split():
+        if lines and font.getlength(f"{lines[-1]} {word}") <= width * SCALE:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
