@@ -5,7 +5,6 @@ import plotly.graph_objects as go
 import pytest
 
 from tinyvllm_lab import Engine, EngineConfig, SamplingParams
-from tinyvllm_lab.course.charts import OKABE_ITO
 from tinyvllm_lab.course.memory_charts import (
     NOTHING,
     Region,
@@ -18,6 +17,7 @@ from tinyvllm_lab.course.memory_charts import (
 )
 from tinyvllm_lab.engine.state import state_at
 from tinyvllm_lab.simulate import SimulatedExecutor, VirtualClock
+from tinyvllm_lab.widgets.palette import COLOURS
 
 PREFIX = list(range(8))
 
@@ -50,13 +50,12 @@ def test_a_block_map_shows_each_block_with_its_holders(steps: int) -> None:
     shown = bars(block_map(state, running.config, "t", "simulated"))
     pool = running.scheduler.memory.pool
     for block in range(1, 17):
-        texts = [text for b, _, text in shown if b == block and text]
+        texts = {text for b, _, text in shown if b == block and text}
+        holders = {str(r.index) for r in running.scheduler.requests() if block in r.block_table}
         if pool.ref_counts[block]:
-            assert len(texts) == pool.ref_counts[block]
-            assert all(text.isupper() for text in texts)
+            assert texts == holders
         else:
-            cached = pool.hashes[block] is not None
-            assert [text.islower() for text in texts] == [True] * cached
+            assert len(texts) == (pool.hashes[block] is not None)
         assert any(b == block for b, _, _ in shown)
 
 
@@ -72,7 +71,7 @@ def test_a_strip_adds_up_to_its_capacity() -> None:
     regions = [Region(0, 4, 8, 5), Region(1, 20, 12, 12)]
     fig = memory_strip({"row": regions}, 40, "t", "drawn")
     assert sum(trace.x[0] for trace in fig.data) == 40
-    assert {trace.text[0] for trace in fig.data} == {"A", "", "B", "4", "8"}
+    assert {trace.text[0] for trace in fig.data} == {"0", "", "1", "4", "8"}
 
 
 def test_history_has_a_row_a_block_and_a_colour_a_request() -> None:
@@ -87,7 +86,7 @@ def test_history_has_a_row_a_block_and_a_colour_a_request() -> None:
         free = [state.block_state(block) == "free" for block in range(1, 17)]
         assert (shown[:, step] == NOTHING).tolist() == free
     legend = {trace.name: trace.marker.color for trace in fig.data[1:]}
-    assert legend == {name: request_colour(i) for i, name in enumerate("ABCDEF")}
+    assert legend == {name: request_colour(i) for i, name in enumerate(f"#{i}" for i in range(6))}
 
 
 def test_history_of_regions_counts_in_token_slots() -> None:
@@ -98,5 +97,5 @@ def test_history_of_regions_counts_in_token_slots() -> None:
     assert fig.layout.yaxis.title.text == "token slot"
 
 
-def test_colours_are_the_courses() -> None:
-    assert [request_colour(i) for i in range(7)] == [*OKABE_ITO, OKABE_ITO[0]]
+def test_colours_are_the_panels() -> None:
+    assert [request_colour(i) for i in range(7)] == [*COLOURS, COLOURS[0]]

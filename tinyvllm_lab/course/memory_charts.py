@@ -17,11 +17,12 @@ from typing import NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from tinyvllm_lab.course.charts import GREY, OKABE_ITO, chart
+from tinyvllm_lab.course.charts import GREY, chart
 from tinyvllm_lab.engine.config import EngineConfig
 from tinyvllm_lab.engine.history import History
 from tinyvllm_lab.engine.log import EventLog
 from tinyvllm_lab.engine.state import EngineState
+from tinyvllm_lab.widgets.palette import COLOURS
 
 Label = Callable[[int], str]
 
@@ -42,13 +43,8 @@ class Region(NamedTuple):
 
 
 def request_colour(request: int) -> str:
-    """The colour of a request in every chart; the seventh looks like the first."""
-    return OKABE_ITO[request % len(OKABE_ITO)]
-
-
-def request_label(request: int) -> str:
-    """A, B, …, Z, then the number."""
-    return chr(ord("A") + request) if request < 26 else str(request)
+    """The colour of a request in every chart, as in the panels; six colours, then again."""
+    return COLOURS[request % len(COLOURS)]
 
 
 def regions_of(state: EngineState) -> list[Region]:
@@ -86,7 +82,7 @@ def block_map(
     title: str,
     source: str,
     *,
-    label: Label = request_label,
+    label: Label = str,
 ) -> go.Figure:
     """Every usable block as a glass of `block_size` tokens, split among the requests that hold it.
 
@@ -125,7 +121,7 @@ def _held_glasses(state: EngineState, size: int, label: Label) -> Iterator[_Glas
 
 def _cached_glass(state: EngineState, block: int, size: int, label: Label) -> _Glass:
     owner = state.cached[block]
-    return _Glass(block, 0.0, 1.0, request_colour(owner), 0, size, label(owner).lower())
+    return _Glass(block, 0.0, 1.0, request_colour(owner), 0, size, label(owner))
 
 
 def _draw(fig: go.Figure, glasses: list[_Glass], opacity: float, border: int) -> None:
@@ -160,7 +156,7 @@ def memory_strip(
     title: str,
     source: str,
     *,
-    label: Label = request_label,
+    label: Label = str,
 ) -> go.Figure:
     """Strips of `capacity` token slots, one a row: regions, what is empty in them, and holes.
 
@@ -220,7 +216,7 @@ def memory_history(
     source: str,
     *,
     steps: range | None = None,
-    label: Label = request_label,
+    label: Label = str,
 ) -> go.Figure:
     """Memory from bottom to top, steps from left to right; at the end of each step.
 
@@ -250,7 +246,9 @@ def memory_history(
     )  # fmt: skip
     for request in sorted({abs(code) - 1 for code in codes if code not in (0, _MANY)}):
         marker = {"color": request_colour(request), "symbol": "square", "size": 10}
-        fig.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=label(request))
+        fig.add_scatter(
+            x=[None], y=[None], mode="markers", marker=marker, name=f"#{label(request)}"
+        )
     return fig.update_yaxes(showgrid=False).update_xaxes(showgrid=False)
 
 
