@@ -1,3 +1,24 @@
+// argmax.cu: the token with the largest logit, for every row                          (chapter 06)
+//
+// kernel             registers  launch                what changes
+//   argmax_naive       <= 48    ceil(R/256) x 256     a thread walks through a row alone
+//   argmax_tree        <= 40    R x min(V/8, 1024)    a block shares a row; pairs (value, id) are
+//                                                     folded in shared memory (8 bytes a thread)
+//   argmax_warp        <= 40    R x min(V/8, 1024)    shuffles
+//   argmax_split       <= 32    (V/8192, R) x 256     many blocks share a row, and meet in one
+//                                                     atomicMax on a 64-bit key; for few long rows
+//   argmax_unpack      <= 24    ceil(R/256) x 256     takes the ids out of the keys
+//
+// Ties go to the lowest id, so that greedy decoding is repeatable whatever the launch. NaN never
+// wins, and a row without a winner gives 0: the id is always one of the vocabulary.
+// R rows of V logits. Bytes: R * V elements. Operations: one comparison each.
+//
+// Measured, f32, R = 4, V = 32768    naive        tree        warp        split
+//   x-ray: bytes moved               4.19 MB      0.52 MB     0.52 MB     0.52 MB
+//   x-ray: barriers in a block       0            11          1           2
+//   thread blocks                    1            4           4           16, and 1
+//   CPU                              0.11 ms      1.3 ms      1.9 ms      2.1 ms
+
 #include "common.cuh"
 
 // A logit and the id of its token. The better one is the larger; of equals, the lower id.

@@ -1,14 +1,27 @@
 // common.cuh: what every kernel of the course includes.
 //
 // Plain CUDA C++ without host code: nvcc, NVRTC, PyCUDA and the CPU back end read the same file.
-// Names end in their element type: `_f32` or `_bf16`. Whatever the type, sums are kept in float.
+// A kernel's name is operation_version_type: rmsnorm_warp_bf16. Whatever the type, sums are float.
 //
 // Rules that hold in every file
-//   * Sizes are arguments; no row, context or vocabulary has a largest length.
+//   * Sizes are arguments; no row, context or vocabulary has a largest length, and 0 is a length.
 //   * Offsets into large tensors are 64-bit: a KV cache easily has more than 2^31 elements.
 //   * A block is a whole number of warps (blockDim.x is a multiple of 32) where threads shuffle.
 //   * All threads of a block reach every __syncthreads: a thread without work takes part with a
 //     neutral value instead of returning early.
+//   * Arrays that should live in registers are indexed by unrolled loops only: a register has no
+//     address that could be computed at run time.
+//
+// How to read the tables at the top of each file
+//   registers   the most that ptxas gave the kernel, over both types, all head sizes and sm_75 to
+//               sm_120, rounded up with some room. Nothing spills. A test holds nvcc to it.
+//   launch      blocks in the grid x threads in a block, as tinyvllm_lab/kernels/ launches it.
+//   x-ray       bytes are those of the 32-byte sectors that warps touched, before any cache. They
+//               are counted on the CPU back end, and are the same on every machine.
+//   CPU         processor time of the CPU back end, one core of an AMD EPYC, g++ 12: what a learner
+//               without a GPU waits. It pays for barriers and shuffles, hardly for memory, and so
+//               ranks the versions unlike a GPU does.
+// Times on GPUs are not in these tables; they come with card and driver, from `make gpu-check`.
 #pragma once
 #include <cuda_bf16.h>
 

@@ -1,3 +1,23 @@
+// copy_blocks.cu: copy whole KV blocks, for copy-on-write                             (chapter 12)
+//
+// kernel                 registers  launch                   what changes
+//   copy_blocks_naive      <= 48    P x 256                  a block of threads copies a pair, keys
+//                                                            and values one after the other
+//   copy_blocks_vec        <= 64    (P, E/1024, 2) x 256     16 bytes a thread; a long block is cut
+//                                                            into pieces (at most 16), keys and
+//                                                            values apart: the GPU is filled even
+//                                                            by one pair
+//
+// pairs [P, 2] are (source, target) block numbers; E elements in a block. All pairs are copied at
+// once: a target must not be a source, nor occur twice.
+// Bytes: 4 * P * E elements. Operations: none.
+//
+// Measured, f32, P = 2, E = 8192     naive        vec
+//   x-ray: bytes moved               0.26 MB      0.28 MB
+//   x-ray: requests to memory        2,080        1,024
+//   thread blocks                    2            32
+//   CPU                              0.16 ms      0.12 ms
+
 #include "common.cuh"
 
 template <typename T>

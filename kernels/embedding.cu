@@ -1,3 +1,21 @@
+// embedding.cu: out[t] = table[ids[t]], the first thing that happens to a token       (chapter 06)
+//
+// kernel             registers  launch                what changes
+//   embedding_naive    <= 56    ceil(T/256) x 256     a thread copies a whole row by itself
+//   embedding_row      <= 32    T x min(D, 256)       a block copies a row: neighbours side by side
+//   embedding_vec      <= 64    T x min(D/4, 256)     16 bytes a thread: 4 floats or 8 bf16
+//
+// T tokens, rows of D elements. Bytes: T * D read, T * D written; operations: none. The time is
+// memory's, so what counts is how many sectors a warp touches and how many of their bytes it uses.
+// In the naive version the lanes of a warp are a whole row apart: 32 sectors for 32 floats.
+// An id outside the table writes a row of zeros: it must not read somebody else's memory.
+//
+// Measured, f32, T = 32, D = 2048    naive        row         vec
+//   x-ray: bytes moved               4.19 MB      0.53 MB     0.53 MB     (needed: 0.52 MB)
+//   x-ray: sectors for a request     32           4           16, for four times the elements
+//   x-ray: share of bytes used       12 %         100 %       100 %
+//   CPU                              0.09 ms      0.15 ms     0.13 ms
+
 #include "common.cuh"
 
 template <typename T>

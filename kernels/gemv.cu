@@ -1,3 +1,18 @@
+// gemv.cu: y[n] = sum over k of x[k] * w[n][k], a linear layer for one token          (chapter 07)
+//
+// kernel             registers  launch                what changes
+//   gemv_naive         <= 56    (N/128, rows) x 128   a thread walks through a row of w alone
+//   gemv_warp          <= 56    (N/4, rows) x 128     a warp shares a row, and adds up by shuffles
+//   gemv_vec           <= 64    (N/4, rows) x 128     16 bytes a thread
+//
+// w is [N, K], as linear layers store it. Each of its elements is used once: N * K elements are
+// read for 2 * N * K operations. That is why decode is bound by memory. gridDim.y counts rows of x.
+//
+// Measured, f32, N = 256, K = 2048   naive        warp        vec
+//   x-ray: bytes moved               17.3 MB      4.20 MB     4.20 MB     (w: 2.10 MB; the
+//   x-ray: requests to memory        32,776       33,024      8,448       rest is x, cached)
+//   CPU                              0.47 ms      1.5 ms      1.6 ms
+
 #include "common.cuh"
 
 template <typename T>

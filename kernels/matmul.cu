@@ -1,3 +1,24 @@
+// matmul.cu: c = a * w^T, a [M, K], w [N, K]: a linear layer for many tokens          (chapter 07)
+//
+// kernel             registers  launch                    what changes
+//   matmul_naive       <= 64    (N/16, M/16) x (16, 16)   a thread makes one element of c from
+//                                                         memory
+//   matmul_tiled       <= 64    (N/16, M/16) x (16, 16)   a block reads 16 x 16 tiles into shared
+//                                                         memory (2.1 KB): 16 times fewer reads
+//   matmul_register    <= 64    (N/64, M/64) x 256        a thread makes 4 x 4 elements: 8 reads of
+//                                                         shared memory for 16 products (8.7 KB)
+//
+// 2 * M * N * K operations. Elements read: naive 2 * M * N * K, tiled 2 * M * N * K / 16, register
+// 2 * M * N * K / 64; what must be read is M * K + N * K. No tensor cores: cuBLAS is far ahead.
+//
+// Measured, f32, M = 64, N = 128, K = 256    naive        tiled       register
+//   x-ray: bytes moved                       37.8 MB      1.08 MB     0.39 MB     (needed: 0.23 MB)
+//   x-ray: requests to shared memory         0            139,264     10,240
+//   x-ray: bank conflicts, extra passes      0            4,096       2,048
+//   CPU                                      1.6 ms       7.5 ms      1.0 ms
+// Of the conflicts, tiled's are in writing w_tile (2 passes: the second row of a warp starts 17
+// words after the first), register's in writing the transposed tiles. Reads are free of conflicts.
+
 #include "common.cuh"
 
 template <typename T>

@@ -1,3 +1,20 @@
+// reshape_and_cache.cu: put new keys and values into their slots of the paged cache   (chapter 11)
+//
+// kernel                       registers  launch                what changes
+//   reshape_and_cache_naive      <= 64    ceil(T/256) x 256     a thread copies a token by itself
+//   reshape_and_cache_row        <= 32    T x min(W, 1024)      a block copies a token
+//   reshape_and_cache_vec        <= 64    T x min(W/4, 1024)    16 bytes a thread (bf16: W/8)
+//
+// k, v [T, W] with W = KV heads * head_dim; a layer's cache is [blocks, block_size, W], so that
+// slot s = block * block_size + offset is row s. A negative slot marks padding and is skipped. Two
+// tokens must not have the same slot: nothing says who would win.
+// Bytes: 2 * T * W elements read, as many written. Operations: none.
+//
+// Measured, f32, T = 32, W = 512     naive        row         vec
+//   x-ray: bytes moved               2.10 MB      0.28 MB     0.27 MB     (needed: 0.26 MB)
+//   x-ray: requests to memory        2,049        2,560       640
+//   CPU                              0.06 ms      0.19 ms     0.10 ms
+
 #include "common.cuh"
 
 template <typename T>

@@ -1,3 +1,25 @@
+// rmsnorm.cu: out = x / sqrt(mean(x^2) + eps) * weight, for every row                 (chapter 06)
+//
+// kernel             registers  launch               what changes
+//   rmsnorm_naive      <= 56    ceil(R/256) x 256    a thread walks through a row alone
+//   rmsnorm_tree       <= 32    R x min(H/8, 1024)   a block shares a row; the sums are folded in
+//                                                    shared memory, half by half (4 bytes a thread)
+//   rmsnorm_warp       <= 32    R x min(H/8, 1024)   lanes exchange registers by shuffles; shared
+//                                                    memory only carries one number per warp
+//   rmsnorm_vec        <= 48    R x min(H/8, 1024)   16 bytes a thread
+//   add_rmsnorm_vec    <= 56    R x min(H/8, 1024)   adds x to the residual on the way, and stores
+//                                                    the sum: the row passes by once, not twice
+//
+// R rows of H elements. Bytes: read x, write out (weight and the second look at x come from the
+// caches): 2 * R * H elements. Adding and norming takes 3 + 2, the fused kernel 4.
+// Operations: about 5 for each element, far below what memory allows.
+//
+// Measured, f32, R = 32, H = 2048    naive        tree        warp        vec         add + vec
+//   x-ray: bytes moved               6.36 MB      1.05 MB     1.05 MB     1.05 MB     1.57 MB
+//   x-ray: requests to memory        8,192        8,192       8,192       2,048       3,072
+//   x-ray: barriers in a block       0            9           2           2           2
+//   CPU                              0.14 ms      1.6 ms      2.5 ms      2.6 ms      2.6 ms
+
 #include "common.cuh"
 
 template <typename T>

@@ -1,3 +1,23 @@
+// rope.cu: turn each pair (x[i], x[i + D/2]) of a head by an angle, in place           (chapter 07)
+//
+// kernel             registers  launch                what changes
+//   rope_naive         <= 48    (T, heads) x D/2      one tensor; a block for each head
+//   rope_fused         <= 48    T x min(256, ...)     queries and keys in one launch; a block turns
+//                                                     all heads of a token
+//   rope_vec           <= 64    T x min(256, ...)     16 bytes a thread, tables included
+//
+// The angles come from tables, cos and sin [positions, D/2] in float: whoever makes the tables
+// decides on base and scaling (Llama 3 slows down the long wavelengths). positions may be null:
+// then token t takes row t. Pairs are half-split, as in Hugging Face checkpoints.
+//
+// T tokens, Q + K heads of D. Bytes: 2 * T * (Q + K) * D elements, and the tables' rows, which the
+// heads of a token share through the cache. Operations: 3 for each element.
+//
+// Measured, f32, T = 32, 32 + 8 heads of 64    naive (2 launches)   fused       vec
+//   x-ray: bytes moved                         1.02 MB              0.99 MB     0.75 MB
+//   x-ray: requests to memory                  8,960                7,936       2,176
+//   CPU                                        0.50 ms              0.24 ms     0.18 ms
+
 #include "common.cuh"
 
 // Rotates the pair (head[i], head[i + half]) by the angle whose cosine and sine are given.

@@ -1,3 +1,22 @@
+// softmax.cu: out = e^x / sum(e^x), for every row                                     (chapter 07)
+//
+// kernel             registers  launch                what changes
+//   softmax_naive      <= 56    ceil(R/256) x 256     a thread walks through a row three times:
+//                                                     for the maximum, the sum, the result
+//   softmax_tree       <= 32    R x min(C/8, 1024)    a block shares a row; two folds in shared
+//                                                     memory (4 bytes a thread); still three walks
+//   softmax_online     <= 32    R x min(C/8, 1024)    maximum and sum in one walk (Milakov and
+//                                                     Gimelshein, 2018); shuffles
+//
+// The maximum is subtracted so that no exponential overflows; that changes nothing in the quotient.
+// R rows of C elements. Bytes: 4 * R * C elements with three walks, 3 * R * C with two. Operations:
+// one or two exponentials and about 4 more for each element.
+//
+// Measured, f32, R = 32, C = 2048    naive        tree        online
+//   x-ray: bytes moved               8.39 MB      1.05 MB     0.79 MB
+//   x-ray: barriers in a block       0            20          4
+//   CPU                              0.55 ms      3.4 ms      5.2 ms
+
 #include "common.cuh"
 
 template <typename T>

@@ -1,3 +1,20 @@
+// swiglu.cu: out = silu(gate) * up, element by element                                (chapter 07)
+//
+// kernel             registers  launch                what changes
+//   silu_naive         <= 32    ceil(N/256) x 256     first silu(gate) ...
+//   mul_naive          <= 24    ceil(N/256) x 256     ... then the product: what is between the two
+//                                                     kernels goes out to memory and comes back
+//   silu_mul_fused     <= 32    ceil(N/256) x 256     one kernel, the intermediate in a register
+//   silu_mul_vec       <= 64    ceil(N/1024) x 256    16 bytes a thread, grid-stride loop
+//                                                     (bf16: N/2048 blocks)
+//
+// N elements. Bytes: naive 5 * N elements, fused 3 * N. Operations: about 5 for each element.
+//
+// Measured, f32, N = 16 x 8192       naive (both)   fused       vec
+//   x-ray: bytes moved               2.62 MB        1.57 MB     1.57 MB
+//   x-ray: requests to memory        20,480         12,288      3,072
+//   CPU                              2.3 ms         1.4 ms      0.9 ms
+
 #include "common.cuh"
 
 // silu(x) = x * sigmoid(x) = x / (1 + e^-x). For large negative x the exponential is infinite and
