@@ -1,4 +1,4 @@
-"""The recipe makes what is shipped: tokenizer and configs byte for byte, weights of the same form."""
+"""The recipe makes what is shipped: tokenizer and configs byte for byte, weights alike in form."""
 
 import hashlib
 import json
