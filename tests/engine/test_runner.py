@@ -64,6 +64,17 @@ def test_step_pause_start(runner):
     assert runner.state == "running"
 
 
+def test_join_returns_as_soon_as_the_asked_for_steps_have_ended(runner):
+    seen = []
+    runner.listeners.append(seen.append)
+    runner.add([1], LONG)
+    begun = time.monotonic()
+    runner.step(5)
+    assert runner.join(60)
+    assert len(seen) == 5
+    assert time.monotonic() - begun < 30
+
+
 def test_pause_and_knobs_act_within_a_step(runner):
     runner.pace = 200.0
     runner.add([1], LONG)

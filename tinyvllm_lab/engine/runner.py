@@ -218,19 +218,23 @@ class EngineRunner:
         if feed is not None:
             feed.before_step(engine)
         if engine.has_work:
-            output = self._step_engine()
+            was_asked_for = self._single_steps > 0
+            output = engine.step()
             self._deliver(output)
             if feed is not None:
                 feed.after_step(engine, output)
             for listener in self.listeners:
                 listener(output)
+            if was_asked_for:
+                self._count_single_step()
         else:
             self._wait_for_arrival(None if feed is None else feed.next_time())
 
-    def _step_engine(self) -> StepOutput:
+    def _count_single_step(self) -> None:
+        """One step less to do; whoever joins is told when it was the last."""
         with self._changed:
             self._single_steps = max(0, self._single_steps - 1)
-        return self.engine.step()
+            self._changed.notify_all()
 
     def _wait_for_arrival(self, following: float | None) -> None:
         """Nothing to compute: rest, or wait for (a virtual clock: jump to) the next arrival."""
