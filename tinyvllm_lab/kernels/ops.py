@@ -54,6 +54,10 @@ OPS: dict[str, Op] = {
 }
 
 
+# Where one operation has a file of another name, that name is understood too.
+_FILES_NAMES = {"rmsnorm": "rms_norm", "swiglu": "silu_mul"}
+
+
 class KernelRunner:
     """Runs works on one back end. Files are built and loaded when their first kernel is needed.
 
@@ -135,9 +139,10 @@ def _twins() -> dict[str, Callable[..., Any]]:
 
 
 def _own(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    for name, function in functions.items():
+    own = {_FILES_NAMES.get(name, name): function for name, function in functions.items()}
+    for name, function in own.items():
         if name not in OPS:
             raise KernelError(f"No operation is called {name!r}.", expected=", ".join(OPS))
         if not callable(function):
             raise KernelError(f"The kernel for {name!r} is {function!r}.", expected="a function")
-    return dict(functions)
+    return own
