@@ -92,8 +92,9 @@ class Airport(Panel):
             LegendItem((PHASE_COLOURS[phase],), f"{phase_word(phase)} tokens") for phase in Phase
         ]
         request = "a request (colour, pattern and # are its own everywhere)"
+        memory = [LegendItem((TEXT,), "KV in use"), LegendItem((SOFT,), "KV free, but cached")]
         preempted = LegendItem((TEXT,), "preempted", "dashed")
-        return [LegendItem(COLOURS[:3], request), *phases, preempted]
+        return [LegendItem(COLOURS[:3], request), *phases, *memory, preempted]
 
 
 def _seat_box(plan: _Plan, slot: int) -> _Box:
@@ -131,7 +132,7 @@ def _draw_queue(canvas: StillCanvas, moment: Moment, hall: _Box) -> None:
             return
         canvas.request(request, x, y, _CHIP_W, _CHIP_H)
         if moment.state.requests[request].status is Status.PREEMPTED:
-            canvas.card(x + 1, y + 1, _CHIP_W - 2, _CHIP_H - 2, 4, None, TEXT, 2)
+            canvas.dashed(x + 1, y + 1, _CHIP_W - 2, _CHIP_H - 2, TEXT)
         _label(canvas, request, _Box(x, y, _CHIP_W, _CHIP_H), "")
 
 

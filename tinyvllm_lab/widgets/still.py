@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from tinyvllm_lab.widgets.palette import CARD, LINE, PAGE, SOFT, TEXT, look_of, mix
@@ -18,10 +19,16 @@ from tinyvllm_lab.widgets.palette import CARD, LINE, PAGE, SOFT, TEXT, look_of, 
 WIDTH = 760
 """Width of a still in px; the widget is as wide as its cell."""
 
+INNER_WIDTH = WIDTH - 28
+"""What a panel has of it, between the margins."""
+
 SCALE = 2
 _TILE = 8  # px, side of a pattern's tile
 _SIZE = 12
 _PAD = 14
+
+# Pillow's own font lacks these.
+_REPLACED = str.maketrans({"→": "->", "↵": "¶", "−": "-"})
 
 Mark = Literal["", "dashed", "outline", "dot", "line"]
 
@@ -35,10 +42,9 @@ class LegendItem(NamedTuple):
 
 
 @cache
-def _font(size: float, bold: bool) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def _font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     # Pillow's own font: the picture is the same on every machine.
-    font = ImageFont.load_default(size * SCALE)
-    return font
+    return ImageFont.load_default(size * SCALE)
 
 
 class StillCanvas:
@@ -103,7 +109,8 @@ class StillCanvas:
         most: float | None = None,
     ) -> float:
         """One line of text, `y` its middle; cut if it is wider than `most`. Returns its width."""
-        font = _font(size, bold)
+        font = _font(size)
+        text = text.translate(_REPLACED)
         if most is not None:
             text = _fitted(text, font, most * SCALE)
         anchor = {"left": "lm", "center": "mm", "right": "rm"}[align]
@@ -126,6 +133,29 @@ class StillCanvas:
         corner = min(radius, w / 2, h / 2) * SCALE
         ImageDraw.Draw(mask).rounded_rectangle((0, 0, size[0] - 1, size[1] - 1), corner, 255)
         self.image.paste(_patterned(request, size), (left, top), mask)
+
+    def dashed(self, x: float, y: float, w: float, h: float, colour: str) -> None:
+        """A dashed outline."""
+        dash = 3.0
+        for at in np.arange(0.0, w, 2 * dash):
+            part = min(dash, w - at)
+            self.rect(x + at, y, part, 1.5, colour)
+            self.rect(x + at, y + h - 1.5, part, 1.5, colour)
+        for at in np.arange(0.0, h, 2 * dash):
+            part = min(dash, h - at)
+            self.rect(x, y + at, 1.5, part, colour)
+            self.rect(x + w - 1.5, y + at, 1.5, part, colour)
+
+    def picture(self, image: Image.Image, x: float, y: float, w: float, h: float) -> None:
+        """Another picture, scaled without smoothing."""
+        size = (round(w * SCALE), round(h * SCALE))
+        self.image.paste(
+            image.resize(size, Image.Resampling.NEAREST), (round(x * SCALE), round(y * SCALE))
+        )
+
+    def text_width(self, text: str, size: float = _SIZE) -> float:
+        """Width of a line of text, in px."""
+        return _font(size).getlength(text.translate(_REPLACED)) / SCALE
 
     def png(self) -> bytes:
         """The picture as PNG; 128 colours are plenty and make it small."""
@@ -193,9 +223,9 @@ def frame_still(
         legend: the line below.
         caption: the text below that.
         height: of the panel itself, in px.
-        draw: draws it on a canvas `WIDTH - 28` px wide.
+        draw: draws it on a canvas `INNER_WIDTH` px wide.
     """
-    inner = WIDTH - 2 * _PAD
+    inner = INNER_WIDTH
     entries = _legend_places(legend, inner)
     legend_height = (entries[-1][1] + 18) if entries else 0
     lines = _wrapped(caption, inner)
@@ -217,7 +247,7 @@ def frame_still(
 
 def _draw_head(canvas: StillCanvas, title: str, source: str, now: str) -> None:
     x = _PAD + canvas.text(title, _PAD, 18, size=14.5, bold=True) + 10
-    width = _font(10.5, False).getlength(source) / SCALE
+    width = _font(10.5).getlength(source) / SCALE
     canvas.card(x, 10, width + 14, 16, 8, CARD)
     canvas.text(source, x + 7, 18, size=10.5, colour=SOFT)
     canvas.text(now, WIDTH - _PAD, 18, colour=SOFT, align="right")
@@ -227,7 +257,7 @@ def _legend_places(legend: Sequence[LegendItem], width: float) -> list[tuple[flo
     places = []
     x, y = 0.0, 0.0
     for item in legend:
-        needs = 22 + _font(11.5, False).getlength(item.label) / SCALE
+        needs = 22 + _font(11.5).getlength(item.label) / SCALE
         if x and x + needs > width:
             x, y = 0.0, y + 18
         places.append((x, y))
@@ -237,7 +267,9 @@ def _legend_places(legend: Sequence[LegendItem], width: float) -> list[tuple[flo
 
 def _draw_legend_item(canvas: StillCanvas, item: LegendItem, x: float, y: float) -> None:
     w = 16
-    if item.mark in ("dashed", "outline"):
+    if item.mark == "dashed":
+        canvas.dashed(x, y - 5, w, 11, item.fills[0])
+    elif item.mark == "outline":
         canvas.card(x, y - 5, w, 11, 2, None, item.fills[0], 1.5)
     elif item.mark == "line":
         canvas.rect(x, y - 1, w, 3, item.fills[0])
@@ -252,7 +284,7 @@ def _draw_legend_item(canvas: StillCanvas, item: LegendItem, x: float, y: float)
 
 def _wrapped(text: str, width: float) -> list[str]:
     lines: list[str] = []
-    font = _font(11.5, False)
+    font = _font(11.5)
     for word in text.split():
         if lines and font.getlength(f"{lines[-1]} {word}") <= width * SCALE:
             lines[-1] += f" {word}"

@@ -122,6 +122,8 @@ class Airport {
     return [
       { fill: requestSwatch(), label: "a request (colour, pattern and # are its own everywhere)" },
       ...PHASE_WORDS.map((label, phase) => ({ fill: PHASE_COLOURS[phase], label: `${label} tokens` })),
+      { fill: theme.text, label: "KV in use" },
+      { fill: theme.soft, label: "KV free, but cached" },
       { fill: theme.text, label: "preempted", mark: /** @type {const} */ ("dashed") },
     ];
   }

@@ -36,7 +36,7 @@ import { count, describeStep, duration, nameOf, sourceOf } from "./words.js";
 /**
  * @typedef {object} View
  * @property {(scene: Scene) => number} height px that it needs
- * @property {(surface: Surface, scene: Scene) => boolean | void} draw true: something still moves
+ * @property {(surface: Surface, scene: Scene) => boolean | void} draw true: draw again soon
  * @property {(x: number, y: number, scene: Scene) => Hit | null} hit what lies there
  * @property {(scene: Scene) => LegendItem[]} legend
  * @property {(scene: Scene) => string} [describe] words for screen readers, besides the step's
@@ -60,14 +60,17 @@ class Frame {
     this.view = view;
     this.store = storeOf(model.get("feed_id"));
     this.size = SIZES[/** @type {"normal"} */ (model.get("size"))] ?? SIZES.normal;
+    this.surface = new Surface(element("canvas", "tvl-canvas"));
+    this.surface.canvas.setAttribute("role", "img");
     this.lastDraw = 0;
     this.asked = 0;
     this.draws = 0;
     this.legendKey = "";
     /** @type {Scene | null} */
     this.scene = null;
+    /** @type {Theme | null} read when the panel is on the page */
+    this.theme = null;
     this.build(signal);
-    this.theme = themeOf(root);
     this.connect(signal);
     this.showStatus();
     this.ask();
@@ -86,8 +89,7 @@ class Frame {
     this.badge = element("span", "tvl-badge", head);
     this.now = element("span", "tvl-now", head);
     this.stage = element("div", "tvl-stage", root);
-    this.surface = new Surface(element("canvas", "tvl-canvas", this.stage));
-    this.surface.canvas.setAttribute("role", "img");
+    this.stage.append(this.surface.canvas);
     this.tip = element("div", "tvl-tip", this.stage);
     this.tip.hidden = true;
     this.legend = element("div", "tvl-legend", root);
@@ -121,7 +123,7 @@ class Frame {
   }
 
   newTheme() {
-    this.theme = themeOf(this.root);
+    this.theme = null;
     this.legendKey = "";
     this.ask();
   }
@@ -137,24 +139,25 @@ class Frame {
     const { run } = this.store;
     const width = this.stage.clientWidth;
     if (run === null || width === 0) return;
-    const scene = this.makeScene(run, width, now);
+    this.theme ??= themeOf(this.root);
+    const scene = this.makeScene(run, width, now, this.theme);
     this.scene = scene;
     this.surface.begin(width, Math.ceil(this.view.height(scene)), this.theme);
     const moves = this.view.draw(this.surface, scene);
     this.draws += 1;
     this.writeWords(scene);
     this.controls?.update();
-    if (moves && !scene.still) this.ask();
+    if (moves) this.ask();
   }
 
-  /** @param {Run} run @param {number} width @param {number} now @returns {Scene} */
-  makeScene(run, width, now) {
+  /** @param {Run} run @param {number} width @param {number} now @param {Theme} theme @returns {Scene} */
+  makeScene(run, width, now, theme) {
     const elapsed = Math.min(now - this.lastDraw, 100);
     this.lastDraw = now;
     const { step, focus, playing, speed } = this.store;
     const still = wantsLessMotion() || (playing && speed > 60) || this.draws === 0;
     return {
-      run, step, width, focus, still, elapsed, size: this.size, theme: this.theme,
+      run, step, width, focus, still, elapsed, size: this.size, theme,
       state: run.at(step), options: this.model.get("options"),
     };
   }
@@ -176,7 +179,7 @@ class Frame {
   writeLegend(scene) {
     const items = this.view.legend(scene);
     const [word, sentence] = sourceOf(scene.run);
-    const key = JSON.stringify([items, word, this.theme.page]);
+    const key = JSON.stringify([items, word]);
     if (key === this.legendKey) return;
     this.legendKey = key;
     this.badge.textContent = word;

@@ -12,7 +12,8 @@ import { KIND, PHASE } from "./events.js";
 /** @typedef {{request: number, phase: number, start: number, end: number}} Work the same phase in steps start..end-1 */
 /** @typedef {{step: number, request: number, slot: number, kind: number, reason: number}} Mark */
 /** @typedef {{ids: number[], steps: number[]}} Tokens */
-/** @typedef {{arrival: number, first: number, last: number, finish: number, output: number, firstStep: number, finishStep: number}} Times in µs; NaN or Infinity: not yet */
+/** @typedef {{arrival: number, first: number, last: number, output: number}} Times in µs of engine clock; NaN: not yet or unknown */
+/** @typedef {{step: number, value: number}} Sample a duration in µs and the step in which it was known */
 
 /** One number a step, growing. */
 export class Column {
@@ -44,7 +45,7 @@ export class Column {
 
 const COLUMNS = /** @type {const} */ ([
   "waiting", "used", "clock", "clockEnd", "scheduleUs", "executeUs",
-  "prefill", "decode", "recompute", "running", "finished",
+  "prefill", "decode", "recompute", "running", "outputs",
 ]);
 
 export class Series {
@@ -65,7 +66,7 @@ export class Series {
     this.decode = new Column();
     this.recompute = new Column();
     this.running = new Column();
-    this.finished = new Column();
+    this.outputs = new Column();
     /** @type {Map<number, Stay[]>} seat -> stays, in order */
     this.stays = new Map();
     /** @type {Map<number, Work[]>} seat -> work, in order */
@@ -76,6 +77,10 @@ export class Series {
     this.tokens = new Map();
     /** @type {Map<number, Times>} */
     this.times = new Map();
+    /** @type {Sample[]} time to first token, in the order of the steps */
+    this.ttft = [];
+    /** @type {Sample[]} time per further token of requests that have ended */
+    this.tpot = [];
     /** @type {Mark[]} preemptions and ends, in order */
     this.marks = [];
     /** @type {{preempt: number[], evict: number[], finish: number[]}} steps that have one */
@@ -129,11 +134,7 @@ export class Series {
   timesOf(request) {
     let times = this.times.get(request);
     if (times === undefined) {
-      const nothing = NaN;
-      times = {
-        arrival: nothing, first: nothing, last: nothing, finish: nothing, output: 0,
-        finishStep: Infinity, firstStep: Infinity,
-      };
+      times = { arrival: NaN, first: NaN, last: NaN, output: 0 };
       this.times.set(request, times);
     }
     return times;
@@ -170,12 +171,17 @@ function onStepEnd(series, clock, scheduleUs, executeUs) {
   series.clockEnd.set(clock);
   series.scheduleUs.set(scheduleUs);
   series.executeUs.set(executeUs);
+  const { step } = series;
   for (const times of series.fresh) {
-    if (Number.isNaN(times.first)) times.first = clock;
     times.last = clock;
+    if (!Number.isNaN(times.first)) continue;
+    times.first = clock;
+    if (!Number.isNaN(times.arrival)) series.ttft.push({ step, value: clock - times.arrival });
   }
   series.fresh.length = 0;
-  for (const times of series.ending) times.finish = clock;
+  for (const { first, last, output } of series.ending) {
+    if (output > 1) series.tpot.push({ step, value: (last - first) / (output - 1) });
+  }
   series.ending.length = 0;
 }
 
@@ -202,7 +208,7 @@ function onToken(series, request, tokenId, numOutput) {
   tokens.steps.push(series.step);
   const times = series.timesOf(request);
   times.output = numOutput;
-  if (times.firstStep === Infinity) times.firstStep = series.step;
+  series.outputs.add(1);
   series.fresh.push(times);
 }
 
@@ -217,10 +223,7 @@ function onPreempt(series, request, slot) {
 function onFinish(series, request, reason, slot) {
   series.stand(request, slot);
   series.marks.push({ step: series.step, request, slot, kind: KIND.FINISH, reason });
-  const times = series.timesOf(request);
-  times.finishStep = series.step;
-  series.ending.push(times);
-  series.finished.add(1);
+  series.ending.push(series.timesOf(request));
   series.jump("finish");
 }
 

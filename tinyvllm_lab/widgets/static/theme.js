@@ -63,17 +63,21 @@ export function lookOf(request) {
  * @property {string} soft text of less weight
  * @property {string} accent selection
  * @property {string} warn
+ * @property {string} first line of a chart
+ * @property {string} second
  */
 
 /** @type {Theme} */
 const LIGHT = {
   dark: false, page: "#ffffff", panel: "#f5f6f8", empty: "#e6e8ec", line: "#c3c8d0",
   text: "#1d2127", soft: "#5a626e", accent: "#1d2127", warn: "#b3261e",
+  first: "#0072B2", second: "#D55E00",
 };
 /** @type {Theme} */
 const DARK = {
   dark: true, page: "#111418", panel: "#1b2026", empty: "#2a3038", line: "#454d58",
   text: "#eceff3", soft: "#a9b1bd", accent: "#ffffff", warn: "#ff8a80",
+  first: "#56B4E9", second: "#F0803C",
 };
 
 /** The theme of the page around an element: JupyterLab's, or the system's. @param {Element} element @returns {Theme} */

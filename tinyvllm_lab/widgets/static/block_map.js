@@ -1,0 +1,229 @@
+// @ts-check
+/** The block map: every block of the KV pool, coloured by the request that holds it. */
+
+import { KIND } from "./events.js";
+import { holdingsOf } from "./kv.js";
+import { definePanel, requestSwatch } from "./panel.js";
+import { COLOURS, lookOf, mix, rgb } from "./theme.js";
+import { count, nameOf, plural } from "./words.js";
+
+/** @typedef {import("./panel.js").Scene} Scene */
+/** @typedef {import("./draw.js").Surface} Surface */
+/** @typedef {import("./kv.js").Holdings} Holdings */
+/** @typedef {{columns: number, rows: number, cell: number, top: number}} Grid */
+
+const LARGEST = 34; // px, side of a block
+const SMALLEST_DRAWN = 5; // below: one pixel a block, scaled up
+const FADED = 0.72; // share of the page in the colour of a cached block
+
+class BlockMap {
+  constructor() {
+    /** @type {Holdings | null} */
+    this.holdings = null;
+    this.pixels = document.createElement("canvas");
+  }
+
+  /** @param {Scene} scene */
+  height(scene) {
+    const grid = this.grid(scene);
+    return grid.top + grid.rows * grid.cell + 1;
+  }
+
+  /** @param {Scene} scene @returns {Grid} */
+  grid({ run, width, size }) {
+    const total = Math.max(run.config.num_blocks ?? 1, 1);
+    const most = size * 27; // px of height
+    let cell = LARGEST * (size / 12);
+    while (cell > 1 && Math.ceil(total / Math.floor(width / cell)) * cell > most) cell -= 0.5;
+    if (cell < SMALLEST_DRAWN) cell = width / Math.ceil(Math.sqrt((total * width) / most));
+    const columns = Math.max(1, Math.floor(width / cell + 1e-6));
+    return { columns, rows: Math.ceil(total / columns), cell, top: size * 2 };
+  }
+
+  /** @param {Surface} surface @param {Scene} scene */
+  draw(surface, scene) {
+    const grid = this.grid(scene);
+    const holdings = holdingsOf(scene.run, scene.state);
+    this.holdings = holdings;
+    drawSummary(surface, scene, holdings);
+    if (grid.cell < SMALLEST_DRAWN) {
+      this.drawPixels(surface, scene, grid, holdings);
+      return;
+    }
+    const evicted = evictedIn(scene);
+    for (let block = 0; block < holdings.owner.length; block++) {
+      drawBlock(surface, scene, grid, holdings, block, evicted.has(block));
+    }
+  }
+
+  /** @param {Surface} surface @param {Scene} scene @param {Grid} grid @param {Holdings} holdings */
+  drawPixels(surface, scene, grid, { owner }) {
+    const { columns, rows, cell, top } = grid;
+    const { state, theme, focus } = scene;
+    const { pixels } = this;
+    pixels.width = columns;
+    pixels.height = rows;
+    const ctx = /** @type {CanvasRenderingContext2D} */ (pixels.getContext("2d"));
+    const image = ctx.createImageData(columns, rows);
+    const colours = new Uint32Array(image.data.buffer);
+    const palette = COLOURS.map((c) => packed(c));
+    const dimmed = COLOURS.map((c) => packed(mix(c, theme.page, FADED)));
+    colours.fill(packed(theme.empty), 0, owner.length);
+    for (const [block, request] of state.cached) colours[block] = dimmed[request % COLOURS.length];
+    for (let block = 0; block < owner.length; block++) {
+      const request = owner[block];
+      if (request < 0) continue;
+      const stands = focus === null || focus === request;
+      colours[block] = (stands ? palette : dimmed)[request % COLOURS.length];
+    }
+    ctx.putImageData(image, 0, 0);
+    surface.ctx.imageSmoothingEnabled = false;
+    surface.ctx.drawImage(pixels, 0, top, columns * cell, rows * cell);
+  }
+
+  /** @param {number} x @param {number} y @param {Scene} scene */
+  hit(x, y, scene) {
+    const { columns, cell, top } = this.grid(scene);
+    const block = Math.floor((y - top) / cell) * columns + Math.floor(x / cell);
+    const { holdings } = this;
+    const inside = y >= top && x >= 0 && x < columns * cell;
+    if (!inside || holdings === null || block < 0 || block >= holdings.owner.length) return null;
+    const request = holdings.owner[block];
+    const tip = blockTip(scene, holdings, block);
+    return { request: request < 0 ? (scene.state.cached.get(block) ?? null) : request, tip };
+  }
+
+  /** @param {Scene} scene */
+  legend({ theme }) {
+    const plain = COLOURS[1];
+    return [
+      { fill: requestSwatch(), label: "held by a request" },
+      { fill: `linear-gradient(90deg, ${plain} 55%, ${mix(plain, theme.page, 0.6)} 55%)`, label: "tail of a block: held, but empty" },
+      { fill: theme.text, label: "shared by several", mark: /** @type {const} */ ("outline") },
+      { fill: mix(plain, theme.page, FADED), label: "free, but cached: an equal prefix finds it" },
+      { fill: theme.empty, label: "free" },
+      { fill: theme.warn, label: "evicted from the cache in this step", mark: /** @type {const} */ ("dashed") },
+    ];
+  }
+
+  /** @param {Scene} scene */
+  describe(scene) {
+    return this.holdings ? summary(scene, this.holdings) : "";
+  }
+}
+
+/** @param {string} hex a canvas pixel, as the machine's bytes have it */
+function packed(hex) {
+  const [r, g, b] = rgb(hex);
+  return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+}
+
+/** @param {Scene} scene */
+function evictedIn({ run, step }) {
+  const blocks = new Set();
+  if (run.numSteps === 0) return blocks;
+  for (const [kind, block] of run.eventsOf(step)) if (kind === KIND.BLOCK_EVICT) blocks.add(block);
+  return blocks;
+}
+
+/** @param {Scene} scene @param {Holdings} holdings */
+function summary({ state, run }, { held, wasted }) {
+  const used = state.refCounts.size;
+  let shared = 0;
+  for (const references of state.refCounts.values()) if (references > 1) shared += 1;
+  let cached = 0;
+  for (const block of state.cached.keys()) if (!state.refCounts.has(block)) cached += 1;
+  const free = Math.max(0, (run.config.num_blocks ?? 1) - 1 - used - cached);
+  const share = held ? ` (${((100 * wasted) / held).toFixed(1)} % of what is held)` : "";
+  return [
+    `${count(used)} used`, `${count(shared)} of them shared`, `${count(cached)} cached`,
+    `${count(free)} free`, `${plural(wasted, "token slot")} empty in held blocks${share}`,
+  ].join(" · ");
+}
+
+/** @param {Surface} surface @param {Scene} scene @param {Holdings} holdings */
+function drawSummary(surface, scene, holdings) {
+  const { size, theme, width } = scene;
+  surface.text(summary(scene, holdings), 2, size * 0.8, { size, colour: theme.soft, max: width - 4 });
+}
+
+/** @param {Surface} surface @param {Scene} scene @param {Grid} grid @param {Holdings} holdings @param {number} block @param {boolean} evicted */
+function drawBlock(surface, scene, grid, holdings, block, evicted) {
+  const { theme, state, focus, run, size } = scene;
+  const { cell, columns, top } = grid;
+  const gap = cell > 12 ? 2 : 1;
+  const x = (block % columns) * cell;
+  const y = top + Math.floor(block / columns) * cell;
+  const side = cell - gap;
+  const radius = cell > 14 ? 4 : 1;
+  const request = holdings.owner[block];
+  const held = request >= 0;
+  const cachedBy = state.cached.get(block);
+  const stands = focus === null || focus === (held ? request : cachedBy);
+  surface.ctx.globalAlpha = stands ? 1 : 0.3;
+  if (block === 0) drawNullBlock(surface, scene, x, y, side, radius);
+  else if (held) {
+    const share = holdings.filled[block] / (run.config.block_size ?? 1);
+    drawHeld(surface, scene, { x, y, side, radius, request, share });
+  } else if (cachedBy !== undefined) {
+    surface.card(x, y, side, side, radius, mix(lookOf(cachedBy).fill, theme.page, FADED));
+  } else surface.card(x, y, side, side, radius, theme.empty);
+  const references = state.refCounts.get(block) ?? 0;
+  if (references > 1) surface.card(x + 1, y + 1, side - 2, side - 2, radius, null, theme.text, cell > 12 ? 2 : 1);
+  if (held && cell >= size * 2) drawLabel(surface, request, references, x, y, side, size);
+  if (evicted) {
+    surface.ctx.setLineDash([3, 2]);
+    surface.card(x + 0.5, y + 0.5, side - 1, side - 1, radius, null, theme.warn, 2);
+    surface.ctx.setLineDash([]);
+  }
+  surface.ctx.globalAlpha = 1;
+}
+
+/** Block 0 belongs to nobody: writes that must go nowhere go there. @param {Surface} surface @param {Scene} scene @param {number} x @param {number} y @param {number} side @param {number} radius */
+function drawNullBlock(surface, { theme }, x, y, side, radius) {
+  surface.card(x + 0.5, y + 0.5, side - 1, side - 1, radius, null, theme.line);
+  surface.line(x + 2, y + side - 2, x + side - 2, y + 2, theme.line);
+}
+
+/** @param {Surface} surface @param {Scene} scene @param {{x: number, y: number, side: number, radius: number, request: number, share: number}} block */
+function drawHeld(surface, { theme, focus }, { x, y, side, radius, request, share }) {
+  const fill = surface.fillOf(request, side >= 9);
+  surface.card(x, y, side, side, radius, mix(lookOf(request).fill, theme.page, 0.6));
+  if (share > 0) {
+    surface.ctx.save();
+    surface.ctx.beginPath();
+    surface.ctx.rect(x, y, side * Math.min(1, share), side);
+    surface.ctx.clip();
+    surface.card(x, y, side, side, radius, fill);
+    surface.ctx.restore();
+  }
+  if (focus === request) surface.card(x + 0.5, y + 0.5, side - 1, side - 1, radius, null, theme.accent, 1.5);
+}
+
+/** @param {Surface} surface @param {number} request @param {number} references @param {number} x @param {number} y @param {number} side @param {number} size */
+function drawLabel(surface, request, references, x, y, side, size) {
+  const look = lookOf(request);
+  const label = references > 1 ? `×${references}` : String(request);
+  const width = Math.min(side - 4, label.length * size * 0.6 + 4);
+  if (look.pattern !== "plain") {
+    surface.card(x + (side - width) / 2, y + side / 2 - size * 0.6, width, size * 1.2, 3, look.fill);
+  }
+  surface.text(label, x + side / 2, y + side / 2 + 0.5, {
+    size: size * 0.9, weight: 600, colour: look.ink, align: "center", max: side - 3,
+  });
+}
+
+/** @param {Scene} scene @param {Holdings} holdings @param {number} block */
+function blockTip({ run, state }, { owner, filled, index }, block) {
+  if (block === 0) return "block 0: the null block, never given out";
+  const size = run.config.block_size ?? 1;
+  const request = owner[block];
+  const references = state.refCounts.get(block) ?? 0;
+  const filledBy = state.cached.get(block);
+  const cached = filledBy === undefined ? "" : `\nhas a hash: an equal prefix of ${nameOf(run, filledBy)} finds it`;
+  if (request < 0) return `block ${block}: free${cached}`;
+  const shared = references > 1 ? `, in ${references} tables` : "";
+  return `block ${block}: entry ${index[block]} of ${nameOf(run, request)}${shared}\n${filled[block]} of ${plural(size, "token")}${cached}`;
+}
+
+export default definePanel(() => new BlockMap());

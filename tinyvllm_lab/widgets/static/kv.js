@@ -1,0 +1,74 @@
+// @ts-check
+/** Who holds which KV block, and how full it is: read from the block tables. */
+
+/** @typedef {import("./replayer.js").Run} Run */
+/** @typedef {import("./state.js").EngineState} EngineState */
+
+/**
+ * @typedef {object} Holdings
+ * @property {Int32Array} owner request that holds the block first; -1: nobody
+ * @property {Int32Array} filled tokens in it
+ * @property {Int32Array} index its place in the owner's table
+ * @property {number} held token slots of all blocks that are held, a shared one once
+ * @property {number} wasted of these: slots without a token
+ */
+
+/** @param {Run} run @param {EngineState} state @returns {Holdings} */
+export function holdingsOf(run, state) {
+  const total = run.config.num_blocks ?? 0;
+  const owner = new Int32Array(total).fill(-1);
+  const filled = new Int32Array(total);
+  const index = new Int32Array(total);
+  const size = run.config.block_size ?? 1;
+  for (const request of holders(state)) {
+    const record = state.requests.get(request);
+    if (record === undefined) continue;
+    if (record.region !== null) holdRegion(owner, filled, request, record.region, record.numComputed, size);
+    record.table.forEach((block, place) => {
+      if (block >= total || block < 0) return;
+      const tokens = Math.max(0, Math.min(size, record.numComputed - place * size));
+      if (owner[block] === -1) {
+        owner[block] = request;
+        index[block] = place;
+      }
+      filled[block] = Math.max(filled[block], tokens);
+    });
+  }
+  return { owner, filled, index, ...wasteOf(owner, filled, size) };
+}
+
+/** Requests that may hold memory: those in seats first, by seat. @param {EngineState} state */
+export function holders(state) {
+  const seated = [...state.slots.keys()].sort((x, y) => x - y);
+  const requests = seated.map((slot) => /** @type {number} */ (state.slots.get(slot)));
+  const known = new Set(requests);
+  for (const [request, record] of state.requests) {
+    if ((record.table.length || record.region) && !known.has(request)) requests.push(request);
+  }
+  return requests;
+}
+
+/** A contiguous region, cut into pieces of a block's size.
+ * @param {Int32Array} owner @param {Int32Array} filled @param {number} request @param {[number, number]} region @param {number} computed @param {number} size */
+function holdRegion(owner, filled, request, [start, length], computed, size) {
+  for (let slot = start; slot < start + length; ) {
+    const block = Math.floor(slot / size) + 1; // block 0 is the null block
+    const end = Math.min(block * size, start + length);
+    if (block >= owner.length) return;
+    if (owner[block] === -1) owner[block] = request;
+    filled[block] += Math.max(0, Math.min(end, start + computed) - slot);
+    slot = end;
+  }
+}
+
+/** @param {Int32Array} owner @param {Int32Array} filled @param {number} size */
+function wasteOf(owner, filled, size) {
+  let held = 0;
+  let full = 0;
+  for (let block = 0; block < owner.length; block++) {
+    if (owner[block] === -1) continue;
+    held += size;
+    full += filled[block];
+  }
+  return { held, wasted: held - full };
+}
