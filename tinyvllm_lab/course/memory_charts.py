@@ -31,6 +31,8 @@ NOTHING = "rgba(0, 0, 0, 0)"
 _KEY = "solid: tokens, pale: empty, split: shared, framed: cached, hollow: free"
 _GLASS = 0.86
 """Width of a block in a block map, of the 1.0 that it has."""
+_PATTERNS = ("", "/", ".", "-")
+"""Plotly's names of the panels' patterns: they tell the seventh request from the first."""
 
 
 class Region(NamedTuple):
@@ -43,8 +45,16 @@ class Region(NamedTuple):
 
 
 def request_colour(request: int) -> str:
-    """The colour of a request in every chart, as in the panels; six colours, then again."""
+    """The colour of a request in every chart, as in the panels; six, then again."""
     return COLOURS[request % len(COLOURS)]
+
+
+def _pattern(request: int) -> str:
+    return _PATTERNS[request // len(COLOURS) % len(_PATTERNS)]
+
+
+def _overlay(shape: str | list[str]) -> dict[str, object]:
+    return {"shape": shape, "fillmode": "overlay", "fgcolor": "black", "fgopacity": 0.35, "size": 7}
 
 
 def regions_of(state: EngineState) -> list[Region]:
@@ -71,6 +81,7 @@ class _Glass(NamedTuple):
     offset: float
     width: float
     colour: str
+    pattern: str
     base: int
     tokens: int
     text: str
@@ -96,11 +107,16 @@ def block_map(
     fig = chart(title, _with_key(source, _KEY), x="block", y="tokens", height=250)
     held = list(_held_glasses(state, size, label))
     _draw(fig, held, 1.0, 0)
-    _draw(fig, [g._replace(base=g.tokens, tokens=size - g.tokens, text="") for g in held], PALE, 0)
+    _draw(
+        fig,
+        [g._replace(pattern="", base=g.tokens, tokens=size - g.tokens, text="") for g in held],
+        PALE,
+        0,
+    )
     cached = [b for b in ids if state.block_state(b) == "cached"]
     _draw(fig, [_cached_glass(state, b, size, label) for b in cached], FAINT, 2)
     free = [b for b in ids if state.block_state(b) == "free"]
-    _draw(fig, [_Glass(b, 0.0, 1.0, NOTHING, 0, size, "") for b in free], 1.0, 1)
+    _draw(fig, [_Glass(b, 0.0, 1.0, NOTHING, "", 0, size, "") for b in free], 1.0, 1)
     fig.update_xaxes(dtick=1 if config.num_blocks <= 33 else 8, showgrid=False)
     fig.update_yaxes(dtick=max(1, size // 4), range=[0, size * 1.02])
     return fig.update_layout(barmode="overlay", showlegend=False)
@@ -115,13 +131,13 @@ def _held_glasses(state: EngineState, size: int, label: Label) -> Iterator[_Glas
     for block, requests in holders.items():
         width = 1.0 / len(requests)
         for place, (request, used) in enumerate(requests):
-            colour = request_colour(request)
-            yield _Glass(block, place * width, width, colour, 0, used, label(request))
+            look = request_colour(request), _pattern(request)
+            yield _Glass(block, place * width, width, *look, 0, used, label(request))
 
 
 def _cached_glass(state: EngineState, block: int, size: int, label: Label) -> _Glass:
     owner = state.cached[block]
-    return _Glass(block, 0.0, 1.0, request_colour(owner), 0, size, label(owner))
+    return _Glass(block, 0.0, 1.0, request_colour(owner), "", 0, size, label(owner))
 
 
 def _draw(fig: go.Figure, glasses: list[_Glass], opacity: float, border: int) -> None:
@@ -133,6 +149,7 @@ def _draw(fig: go.Figure, glasses: list[_Glass], opacity: float, border: int) ->
         marker={
             "color": [_faded(g.colour, opacity) for g in glasses],
             "line": {"width": border, "color": strong},
+            "pattern": _overlay([g.pattern for g in glasses]),
         },
         text=[g.text for g in glasses], textposition="inside", insidetextanchor="middle",
         textangle=0, constraintext="none", hoverinfo="x+y+text",
@@ -171,7 +188,8 @@ def memory_strip(
     for row, regions in rows.items():
         for region in regions:
             colour, end = request_colour(region.request), region.start + region.used
-            _piece(fig, row, region.start, region.used, colour, 1.0, label(region.request))
+            text, pattern = label(region.request), _pattern(region.request)
+            _piece(fig, row, region.start, region.used, colour, 1.0, text, pattern)
             _piece(fig, row, end, region.length - region.used, colour, PALE, "")
         for start, length in holes(regions, capacity):
             _piece(fig, row, start, length, NOTHING, 1.0, str(length))
@@ -191,8 +209,9 @@ def holes(regions: Sequence[Region], capacity: int) -> list[tuple[int, int]]:
 
 
 def _piece(
-    fig: go.Figure, row: str, start: int, length: int, colour: str, opacity: float, text: str
-) -> None:
+    fig: go.Figure, row: str, start: int, length: int, colour: str, opacity: float, text: str,
+    pattern: str = "",
+) -> None:  # fmt: skip
     if length <= 0:
         return
     hollow = colour == NOTHING
@@ -201,6 +220,7 @@ def _piece(
         insidetextanchor="middle", textangle=0, constraintext="none",
         marker={
             "color": _faded(colour, opacity), "line": {"color": GREY, "width": int(hollow)},
+            "pattern": _overlay(pattern),
         },
         textfont={"color": GREY if hollow else "black"}, hovertext=f"{start} + {length}",
         hoverinfo="text",
