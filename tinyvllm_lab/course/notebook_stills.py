@@ -19,7 +19,9 @@ from tinyvllm_lab.errors import TinyVllmError
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WIDTH, HEIGHT = 700, 380  # px, of a figure that does not say its size
-SCALE = 2  # pixels per px: sharp on a laptop, and in print
+SCALE = 1
+"""Pixels per px. Plotly's extension shows a stored still in JupyterLab until the mouse comes over
+it, pixel by pixel: twice as many would fill twice the width, and lose half the chart."""
 MAX_COLOUR_ERROR = 2.0  # of 255, root mean square: above it, shades turn into steps
 
 
