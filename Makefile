@@ -26,7 +26,7 @@ test: $(VENV)/.test ## lint, types, all tests, every notebook, the wheel
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 notebooks: $(VENV)/.test ## run every notebook again and write its outputs into it
 	$(BIN)/python -m tinyvllm_lab.course.notebooks write

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 from nbformat import v4
+from typer.testing import CliRunner
 
 import tinyvllm_lab
 from tinyvllm_lab.course import notebook_format as form
 from tinyvllm_lab.course.notebook_html import export
-from tinyvllm_lab.course.notebooks import all_notebooks
+from tinyvllm_lab.course.notebook_run import NotebookFailure
+from tinyvllm_lab.course.notebooks import all_notebooks, app
 from tinyvllm_lab.engine.config import field_specs
 from tinyvllm_lab.errors import TinyVllmError
 
 
-def tool(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tinyvllm_lab.course.notebooks", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True)
+def tool(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture
@@ -34,34 +35,41 @@ def notebook(tmp_path: Path) -> Path:
 
 
 def test_an_author_fixes_writes_checks_and_runs(notebook: Path) -> None:
-    assert tool("check", notebook).returncode == 1
-    assert "rewritten" in tool("fix", notebook).stdout
+    assert tool("check", notebook).exit_code == 1
+    assert "rewritten" in tool("fix", notebook).output
     done = tool("write", notebook)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.exception
     assert form.read(notebook).cells[1].outputs[0].text == "2\n"
-    assert tool("check", notebook).returncode == 0
+    assert tool("check", notebook).exit_code == 0
     done = tool("run", notebook)
-    assert done.returncode == 0, done.stdout
-    assert "00_a.ipynb cell 2" in done.stdout
+    assert done.exit_code == 0, done.output
+    assert "00_a.ipynb cell 2" in done.output
 
 
 def test_a_stored_output_that_is_not_printed_fails_the_run(notebook: Path) -> None:
     tool("write", notebook)
     notebook.write_text(notebook.read_text().replace('"2\\n"', '"3\\n"'))
     done = tool("run", notebook)
-    assert done.returncode == 1
-    assert "-3" in done.stdout
-    assert "+2" in done.stdout
+    assert done.exit_code == 1
+    assert "-3" in done.output
+    assert "+2" in done.output
 
 
 def test_a_failing_notebook_is_a_message_and_keeps_its_file(notebook: Path) -> None:
     notebook.write_text(notebook.read_text().replace("1 + 1", "1 / 0"))
     before = notebook.read_bytes()
     done = tool("write", notebook)
-    assert done.returncode == 1
-    assert "ZeroDivisionError" in done.stderr
-    assert "raise error from None" not in done.stderr
+    assert isinstance(done.exception, NotebookFailure)
+    assert "ZeroDivisionError" in str(done.exception)
     assert notebook.read_bytes() == before
+
+
+def test_the_module_runs_and_turns_our_errors_into_a_message(notebook: Path) -> None:
+    notebook.write_text(notebook.read_text().replace("1 + 1", "1 / 0"))
+    command = [sys.executable, "-m", "tinyvllm_lab.course.notebooks", "run", str(notebook)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("00_a.ipynb, cell 1: raised an error")
 
 
 def test_pages_need_no_network(notebook: Path, tmp_path: Path) -> None:
