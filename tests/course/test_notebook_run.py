@@ -90,7 +90,7 @@ def test_a_chart_gets_a_still(tmp_path: Path) -> None:
     assert set(output.data) == {PLOTLY, "image/png"}
     assert output.metadata["image/png"] == {"width": 300, "height": 380}
     still = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"])))
-    assert still.size == (600, 760)
+    assert still.size == (300, 380)
 
 
 def _png(picture: Image.Image) -> bytes:
