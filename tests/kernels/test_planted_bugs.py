@@ -10,6 +10,8 @@ import torch
 from tinyvllm_lab.errors import KernelError
 from tinyvllm_lab.kernels import check, load
 
+pytestmark = pytest.mark.needs("cxx")
+
 HERE = Path(__file__).parent
 BUGS = HERE / "planted_bugs.cu"
 

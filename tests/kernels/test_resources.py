@@ -1,7 +1,6 @@
 """Registers, spills and occupancy, against nvcc and NVIDIA's own occupancy calculator."""
 
 import random
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 
 from tinyvllm_lab.errors import KernelError
 from tinyvllm_lab.kernels import resource_report
-from tinyvllm_lab.kernels.cuda.nvcc import find_nvcc
 from tinyvllm_lab.kernels.resources import SM_LIMITS, occupancy, parse_ptxas
 
 HERE = Path(__file__).parent
@@ -53,7 +51,7 @@ def test_a_block_that_does_not_fit():
         occupancy(70, 32, 16, 0)
 
 
-@pytest.mark.skipif(find_nvcc() is None, reason="no nvcc")
+@pytest.mark.needs("nvcc")
 def test_report_of_a_file_for_two_gpus():
     found = resource_report(HERE / "correct.cu", architectures=(80, 90))
     by_name = {(r.kernel, r.architecture): r for r in found}
@@ -94,14 +92,11 @@ int main() {
 LIMITERS = {"warps": 1, "registers": 2, "shared memory": 4, "blocks": 8}
 
 
-def cuda_include() -> Path | None:
-    nvcc = find_nvcc()
-    if nvcc is None:
-        return None
-    said = subprocess.run([nvcc.command, "--dryrun", "x.cu"], capture_output=True, text=True)
-    tops = [line.partition("TOP=")[2] for line in said.stderr.splitlines() if "TOP=" in line]
-    header = Path(tops[0]) / "include" / "cuda_occupancy.h" if tops else Path("-")
-    return header.parent if header.is_file() else None
+def cuda_include() -> Path:
+    """The toolkit's headers, where nvcc itself says they are."""
+    said = subprocess.run(["nvcc", "--dryrun", "x.cu"], capture_output=True, text=True)
+    (top,) = (line.partition("TOP=")[2] for line in said.stderr.splitlines() if "TOP=" in line)
+    return Path(top) / "include"
 
 
 def random_case(rng: random.Random) -> tuple[int, int, int, int]:
@@ -119,7 +114,7 @@ def ours(case: tuple[int, int, int, int]) -> tuple[int, str]:
     return found.blocks, found.limiter
 
 
-@pytest.mark.skipif(not shutil.which("g++") or cuda_include() is None, reason="no cuda_occupancy.h")
+@pytest.mark.needs("nvcc", "cxx")
 def test_occupancy_equals_nvidias_calculator(tmp_path):
     (tmp_path / "oracle.cpp").write_text(ORACLE)
     program = tmp_path / "oracle"

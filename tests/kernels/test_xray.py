@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tinyvllm_lab.errors import KernelError
 from tinyvllm_lab.kernels import load, xray
 
+pytestmark = pytest.mark.needs("cxx")
+
 SUBJECTS = Path(__file__).parent / "xray_subjects.cu"
 FLOATS = np.arange(1024, dtype=np.float32)
 

@@ -68,7 +68,12 @@ def unpack_sdist(folder: Path) -> Path:
     return folder / f"pycuda-{VERSION}"
 
 
-def build(target: Path) -> None:
+def build_pycuda() -> Path:
+    """The folder with PyCUDA, built now if it is not there yet."""
+    return build_once(NAME, _build)
+
+
+def _build(target: Path) -> None:
     """Fill `target` with PyCUDA and what it imports."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
@@ -87,4 +92,4 @@ def build(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(build_once(NAME, build))
+    print(build_pycuda())

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from build_pycuda import pycuda_dir
+from build_pycuda import build_pycuda, pycuda_dir
 
 from tinyvllm_lab.kernels.build_cache import build_once, digest
 from tinyvllm_lab.kernels.cpu.build import find_compiler, load_runtime, runtime_library
+
+__all__ = ["build_pycuda", "environment", "has_real_driver", "load_fake_driver", "pycuda_dir"]
 
 HERE = Path(__file__).parent
 RUNTIME = Path(sys.modules["tinyvllm_lab.kernels.cpu.build"].__file__ or "").parent / "runtime"

@@ -5,11 +5,10 @@ import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tinyvllm_lab.kernels.arguments import Argument
 from tinyvllm_lab.kernels.cpu.build import Build
-from tinyvllm_lab.kernels.cpu.lines import load_address, mapped_ranges
+from tinyvllm_lab.kernels.cpu.lines import mapping_of
 
 SPACES = ("global", "shared", "module")  # the order of `enum class Space` in runtime/shadow.h
 
@@ -62,63 +61,61 @@ def argument_spans(arguments: Sequence[Argument]) -> list[Span]:
 class _Symbol:
     owner: str  # the function a static variable belongs to; "" at file scope
     name: str
-    value: int
+    offset: int  # in the file, or for "TLS" in each thread's copy of the variables
     size: int
     kind: str  # "TLS" or "OBJECT"
 
 
 class Symbols:
-    """The variables in a built file, read with binutils' nm."""
+    """The variables in a built and loaded file, read with binutils' nm."""
 
-    def __init__(self, build: Build) -> None:
-        self._build = build
+    def __init__(self, build: Build, library: ctypes.CDLL) -> None:
+        self._build, self._library = build, library
         command = ["nm", "-C", "-f", "sysv", "--defined-only", str(build.library)]
         result = subprocess.run(command, capture_output=True, text=True, check=True)
         self._all = [s for line in result.stdout.splitlines() if (s := _parse_symbol(line))]
-
-    def shared_arrays(self, library: ctypes.CDLL, kernel: str, dynamic_bytes: int) -> list[Array]:
-        """`__shared__` arrays of one kernel (on the calling OS thread), the dynamic ones last."""
+        (self._anchor,) = (s.offset for s in self._all if s.name == "simt_tls_anchor")
         library.simt_anchor.restype = ctypes.c_void_p
-        anchor = next(s.value for s in self._all if s.name == "simt_tls_anchor")
-        base = library.simt_anchor() - anchor
+        self.variables = self._variables()
+
+    def shared_arrays(self, kernel: str, dynamic_bytes: int) -> list[Array]:
+        """`__shared__` arrays of one kernel, as they lie for the calling OS thread.
+
+        Args:
+            kernel: arrays of the file's other kernels are left out.
+            dynamic_bytes: length of the `extern __shared__` arrays.
+        """
+        base = self._library.simt_anchor() - self._anchor
         dynamic = [name for name, _ in self._build.declarations.dynamic_shared]
         other_kernels = {k.name for k in self._build.declarations.kernels} - {kernel}
         static = [
-            Array(s.name, base + s.value, base + s.value + s.size, "shared")
+            Array(s.name, base + s.offset, base + s.offset + s.size, "shared")
             for s in self._all
-            if s.kind == "TLS" and s.size and s.owner not in other_kernels
-            if (s.owner or s.name not in dynamic) and s.name != "simt_tls_anchor"
+            if s.kind == "TLS" and s.owner not in other_kernels
+            if s.name != "simt_tls_anchor" and (s.owner or s.name not in dynamic)
         ]
-        return static + [_dynamic_array(library, name, dynamic_bytes) for name in dynamic]
+        return static + [self._dynamic_array(name, dynamic_bytes) for name in dynamic]
 
-    def variables(self) -> list[Array]:
+    def _dynamic_array(self, name: str, nbytes: int) -> Array:
+        address_of = getattr(self._library, f"simt_dynamic_{name}")
+        address_of.restype = ctypes.c_void_p
+        begin = address_of()
+        return Array(name, begin, begin + nbytes, "shared")
+
+    def _variables(self) -> list[Array]:
         """`__device__` and `__constant__` variables, then the rest of the file: constants."""
-        base = load_address(self._build.library)
-        pieces = mapped_ranges(self._build.library)
-        named = [
-            Array(
-                s.name,
-                base + s.value,
-                base + s.value + s.size,
-                "global",
-                _writable(s, pieces, base),
-            )
-            for s in self._all
-            if s.kind == "OBJECT" and s.size and not re.search(r"^simt|^_|\.|guard", s.name)
-        ]
-        return named + [Array("constants", begin, end, "module", False) for begin, end, _ in pieces]
+        mapping = mapping_of(self._build.library)
+        named = []
+        for s in self._all:
+            begin = mapping.begin + s.offset
+            if s.kind == "OBJECT" and not _COMPILERS_OWN.search(s.name):
+                may_write = mapping.writable(begin)
+                named.append(Array(s.name, begin, begin + s.size, "global", may_write))
+        rest = [Array("constants", begin, end, "module", False) for begin, end, _ in mapping.pieces]
+        return named + rest
 
 
-def _dynamic_array(library: ctypes.CDLL, name: str, nbytes: int) -> Array:
-    address_of = getattr(library, f"simt_dynamic_{name}")
-    address_of.restype = ctypes.c_void_p
-    begin = address_of()
-    return Array(name, begin, begin + nbytes, "shared")
-
-
-def _writable(symbol: _Symbol, pieces: list[tuple[int, int, bool]], base: int) -> bool:
-    address = base + symbol.value
-    return any(begin <= address < end and writable for begin, end, writable in pieces)
+_COMPILERS_OWN = re.compile(r"^simt|^_|\.|^guard variable")
 
 
 def _parse_symbol(line: str) -> _Symbol | None:
@@ -128,9 +125,3 @@ def _parse_symbol(line: str) -> _Symbol | None:
     owner, _, name = fields[0].rpartition("::")
     owner = re.sub(r"\(.*", "", owner)
     return _Symbol(owner, name, int(fields[1], 16), int(fields[4], 16), fields[3])
-
-
-def code_range(library: Path) -> tuple[int, int]:
-    """First and one past the last address of the built file in this process."""
-    pieces = mapped_ranges(library)
-    return min(begin for begin, _, _ in pieces), max(end for _, end, _ in pieces)

@@ -104,7 +104,8 @@ def _file_contents(folder: Path) -> tuple[bytes, ...]:
 def runtime_library() -> Path:
     """The runtime as a shared object: built on first use (about 2 s), then cached."""
     compiler = find_compiler()
-    flags = ["-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-pthread"]
+    flags = ["-std=c++17", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-shared", "-pthread"]
+    flags += compiler.flags
     key = digest(
         compiler.version, flags, *_file_contents(_RUNTIME_DIR), *_file_contents(INCLUDE_DIR)
     )

@@ -10,10 +10,10 @@ from typing import Any
 from tinyvllm_lab.errors import KernelError
 from tinyvllm_lab.kernels.arguments import Argument, Geometry
 from tinyvllm_lab.kernels.cpu.arena import Arena
-from tinyvllm_lab.kernels.cpu.arrays import SPACES, Array, Symbols, argument_spans, code_range
+from tinyvllm_lab.kernels.cpu.arrays import SPACES, Array, Symbols, argument_spans
 from tinyvllm_lab.kernels.cpu.build import Build, load_runtime
 from tinyvllm_lab.kernels.cpu.launch import check_cpu_array, kernel_info, load_library, pack
-from tinyvllm_lab.kernels.cpu.lines import LineTable, load_address
+from tinyvllm_lab.kernels.cpu.lines import LineTable, mapping_of
 from tinyvllm_lab.kernels.cpu.reports import Context, raise_findings, read_reports
 from tinyvllm_lab.kernels.cpu.structs import (
     EVENT_BYTES,
@@ -80,7 +80,8 @@ class CheckedLauncher:
     def __init__(self, build: Build, options: CheckOptions = CheckOptions()) -> None:
         self.build, self.options = build, options
         self._library, self._runtime = load_library(build), load_runtime()
-        self._symbols, self._lines = Symbols(build), LineTable(build.library)
+        self._symbols, self._lines = Symbols(build, self._library), LineTable(build.library)
+        self._mapping = mapping_of(build.library)
 
     def check_device(self, where: str, array: Any) -> None:
         """Raise `KernelError` unless the array lies in the CPU's memory."""
@@ -116,8 +117,8 @@ class CheckedLauncher:
                 Array(s.names, copy, copy + s.end - s.begin, "global", s.writable)
                 for s, copy in zip(spans, arena.copies, strict=True)
             ]
-            arrays += self._symbols.shared_arrays(self._library, signature.name, launch.shared)
-            arrays += self._symbols.variables()
+            arrays += self._symbols.shared_arrays(signature.name, launch.shared)
+            arrays += self._symbols.variables
             return self._run(signature, moved, launch, options, arrays, arena)
 
     def _run(
@@ -144,7 +145,7 @@ class CheckedLauncher:
             signature.name,
             launch,
             self._lines,
-            load_address(self.build.library),
+            self._mapping.begin,
             arrays,
             options.time_limit,
         )
@@ -176,7 +177,7 @@ class CheckedLauncher:
         check = arena.struct(1, CheckRequest)
         check.regions = regions
         check.num_regions, check.check_races = len(arrays), options.races
-        check.code_begin, check.code_end = code_range(self.build.library)
+        check.code_begin, check.code_end = self._mapping.begin, self._mapping.end
         check.time_limit_s = options.time_limit
         check.events = arena.plain[2] if options.max_events else None
         check.event_capacity = options.max_events

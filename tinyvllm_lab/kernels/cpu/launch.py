@@ -8,7 +8,7 @@ from typing import Any
 from tinyvllm_lab.errors import KernelError
 from tinyvllm_lab.kernels.arguments import Argument, Geometry
 from tinyvllm_lab.kernels.cpu.build import Build, load_runtime
-from tinyvllm_lab.kernels.cpu.lines import LineTable, load_address
+from tinyvllm_lab.kernels.cpu.lines import LineTable, mapping_of
 from tinyvllm_lab.kernels.cpu.reports import Context, raise_findings, read_reports
 from tinyvllm_lab.kernels.cpu.structs import KernelInfo, ReportLog, launch_request
 from tinyvllm_lab.kernels.signatures import Parameter, Signature
@@ -123,7 +123,7 @@ class CpuLauncher:
         request = launch_request(info, params, launch.grid, launch.block, self._threads, log)
         if self._runtime.simt_launch(ctypes.byref(request)):
             library = self.build.library
-            context = Context(signature.name, launch, LineTable(library), load_address(library))
+            context = Context(signature.name, launch, LineTable(library), mapping_of(library).begin)
             raise_findings(read_reports(log.entries(), context))
         del values  # lived until here
 

@@ -1,5 +1,6 @@
 """From an instruction's address to the source line that it came from."""
 
+import functools
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,25 +24,37 @@ class Line:
 UNKNOWN = Line("?", 0, "", "?")
 
 
-def load_address(library: Path) -> int:
-    """Where this process has mapped the start of a shared object (0: it has not)."""
-    mapped = [line for line in _maps() if line.endswith(str(library))]
-    return min((int(line.split("-")[0], 16) for line in mapped), default=0)
+@dataclass(frozen=True)
+class Mapping:
+    """Where this process has mapped a shared object: each piece as begin, end, writable."""
+
+    pieces: tuple[tuple[int, int, bool], ...]
+
+    @property
+    def begin(self) -> int:
+        """The load address, which addresses in the file are counted from."""
+        return min(begin for begin, _, _ in self.pieces)
+
+    @property
+    def end(self) -> int:
+        """One past the last address."""
+        return max(end for _, end, _ in self.pieces)
+
+    def writable(self, address: int) -> bool:
+        """Whether the program may write there."""
+        return any(begin <= address < end and may for begin, end, may in self.pieces)
 
 
-def mapped_ranges(library: Path) -> list[tuple[int, int, bool]]:
-    """Each mapped piece of a shared object: begin, end, writable."""
-    found = []
-    for line in _maps():
+@functools.cache
+def mapping_of(library: Path) -> Mapping:
+    """The mapping of a shared object that is loaded (and, as all of ours, never unloaded)."""
+    pieces = []
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         if line.endswith(str(library)):
             span, permissions = line.split()[:2]
             begin, end = (int(text, 16) for text in span.split("-"))
-            found.append((begin, end, "w" in permissions))
-    return found
-
-
-def _maps() -> list[str]:
-    return Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+            pieces.append((begin, end, "w" in permissions))
+    return Mapping(tuple(pieces))
 
 
 class LineTable:

@@ -12,9 +12,12 @@
 namespace simt {
 
 struct Ids {
-    uint3 thread, block, block_dim, grid_dim;
+    uint3 thread;
+    int lane;
+    uint3 block, block_dim, grid_dim;
 };
-extern SIMT_TLS Ids ids;  // the scheduler rewrites `thread` at each switch
+// The scheduler rewrites `thread` and `lane` at each switch.
+extern SIMT_TLS __attribute__((visibility("default"))) Ids ids;
 
 struct KernelInfo {
     const char* name;
@@ -33,7 +36,6 @@ enum class BarrierOp : int { wait, count, all, any };
 
 SIMT_API int simt_barrier(int line, simt::BarrierOp op, int predicate);
 SIMT_API uint64_t simt_warp_op(unsigned mask, simt::WarpOp op, uint64_t value, int source_lane);
-SIMT_API int simt_lane();
 SIMT_API unsigned simt_activemask();
 SIMT_API void simt_fence();
 SIMT_API void simt_yield();

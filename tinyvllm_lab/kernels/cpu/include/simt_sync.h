@@ -17,7 +17,10 @@ static SIMT_INLINE T shuffle_from(unsigned mask, T value, int source_lane) {
     return value;
 }
 // A warp can be cut into segments of `width` lanes; a source outside the own segment is the own lane.
-static SIMT_INLINE int segment_start(int width) { return simt_lane() & ~(width - 1); }
+static SIMT_INLINE int segment_start(int width) { return ids.lane & ~(width - 1); }
+static SIMT_INLINE int own_if_past_end(int lane, int width) {
+    return lane < segment_start(width) + width ? lane : ids.lane;
+}
 template <class T>
 static SIMT_INLINE T warp_reduce(unsigned mask, WarpOp op, T value) {
     return static_cast<T>(simt_warp_op(mask, op, static_cast<uint64_t>(static_cast<int64_t>(value)), 0));
@@ -30,18 +33,17 @@ static SIMT_INLINE T __shfl_sync(unsigned mask, T value, int lane, int width = 3
 }
 template <class T>
 static SIMT_INLINE T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
-    const int source = simt_lane() ^ lane_mask;
-    return simt::shuffle_from(mask, value, source < simt::segment_start(width) + width ? source : simt_lane());
+    return simt::shuffle_from(mask, value, simt::own_if_past_end(simt::ids.lane ^ lane_mask, width));
 }
 template <class T>
 static SIMT_INLINE T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-    const int source = simt_lane() + static_cast<int>(delta);
-    return simt::shuffle_from(mask, value, source < simt::segment_start(width) + width ? source : simt_lane());
+    const int source = simt::ids.lane + static_cast<int>(delta);
+    return simt::shuffle_from(mask, value, simt::own_if_past_end(source, width));
 }
 template <class T>
 static SIMT_INLINE T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-    const int source = simt_lane() - static_cast<int>(delta);
-    return simt::shuffle_from(mask, value, source >= simt::segment_start(width) ? source : simt_lane());
+    const int source = simt::ids.lane - static_cast<int>(delta);
+    return simt::shuffle_from(mask, value, source >= simt::segment_start(width) ? source : simt::ids.lane);
 }
 
 static SIMT_INLINE void __syncwarp(unsigned mask = 0xffffffffu) { simt_warp_op(mask, simt::WarpOp::sync, 0, 0); }

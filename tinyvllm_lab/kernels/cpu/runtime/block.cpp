@@ -63,8 +63,7 @@ void Block::start(int thread) {
     warps_[thread >> 5].fresh &= ~(1u << (thread & 31));
     stack_of_[thread] = stacks_.take();
     sp_[thread] = prepare_stack(stacks_.top(stack_of_[thread]), fiber_main);
-    current_ = thread;
-    ids.thread = thread_id_[thread];
+    become(thread);
 }
 
 void Block::fiber_main() {
@@ -77,8 +76,7 @@ void Block::fiber_main() {
             // A thread that has not started takes over this very stack: no switch at all.
             block.warps_[next >> 5].fresh &= ~(1u << (next & 31));
             block.stack_of_[next] = block.stack_of_[done];
-            block.current_ = next;
-            ids.thread = block.thread_id_[next];
+            block.become(next);
             continue;
         }
         block.stacks_.give(block.stack_of_[done]);
@@ -118,8 +116,7 @@ void Block::switch_to(int thread) {
     if (warps_[thread >> 5].fresh >> (thread & 31) & 1) {
         start(thread);
     } else {
-        current_ = thread;
-        ids.thread = thread_id_[thread];
+        become(thread);
     }
     simt_switch(&sp_[from], sp_[thread]);
 }
@@ -202,10 +199,10 @@ uint64_t Block::warp_op(uint32_t mask, WarpOp op, uint64_t value, int source_lan
         r.value = mask;
         stop(r);
     }
+    wait_pc_[current_] = pc;
+    check_same_op(warp, mask, op);
     warp.post[lane] = {value, 0, mask, op, source_lane};
     warp.posted |= 1u << lane;
-    wait_pc_[current_] = pc;
-    check_same_op(warp);
     if (complete(warp, mask)) {
         perform(w, mask);
     } else {
@@ -223,13 +220,12 @@ bool Block::complete(const Warp& warp, uint32_t mask) {
     return together;
 }
 
-void Block::check_same_op(const Warp& warp) {
-    const Post& mine = warp.post[lane()];
-    for_each_lane(mine.mask & warp.posted, [&](int l) {
-        const Post& other = warp.post[l];
-        if (other.mask == mine.mask && other.op != mine.op)
-            stop(report(Kind::divergent_warp_op, wait_pc_[current_], (current_ & ~31) | l));
-    });
+// Compares with one lane only: it was compared with the others when it came.
+void Block::check_same_op(const Warp& warp, uint32_t mask, WarpOp op) {
+    if (!(warp.posted & mask)) return;
+    const int lane = lowest(warp.posted & mask);
+    if (warp.post[lane].mask == mask && warp.post[lane].op != op)
+        stop(report(Kind::divergent_warp_op, wait_pc_[current_], (current_ & ~31) | lane));
 }
 
 static uint64_t reduce(const Warp& warp, uint32_t lanes, WarpOp op) {

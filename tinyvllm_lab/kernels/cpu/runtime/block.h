@@ -38,7 +38,6 @@ class Block {
     void forget_launch() { launch_ = nullptr; }
     Checker* checker() const { return launch_ ? launch_->checker : nullptr; }
     int thread() const { return current_; }
-    int lane() const { return current_ & 31; }
     uint32_t active_lanes() const { return warps_[current_ >> 5].exists & ~warps_[current_ >> 5].exited; }
     uint64_t linear_block() const { return linear_block_; }
     uint32_t barrier_epoch() const { return barrier_epoch_; }
@@ -51,6 +50,11 @@ class Block {
     void finish_thread();
     void start(int thread);
     void switch_to(int thread);
+    void become(int thread) {
+        current_ = thread;
+        ids.thread = thread_id_[thread];
+        ids.lane = thread & 31;
+    }
     void leave();
     int next_ready() const;
     void make_ready(int warp, uint32_t lanes);
@@ -58,7 +62,7 @@ class Block {
     void release_barrier();
     int first_exited() const;
     static bool complete(const Warp& warp, uint32_t mask);
-    void check_same_op(const Warp& warp);
+    void check_same_op(const Warp& warp, uint32_t mask, WarpOp op);
     void check_lanes(int warp, uint32_t mask);
     void perform(int warp, uint32_t mask);
     void complete_after_exit(int warp);

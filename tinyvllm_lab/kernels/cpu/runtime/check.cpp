@@ -24,21 +24,23 @@ Checker::Checker(CheckRequest& request, ReportLog& log)
 
 // ---- each load and store ------------------------------------------------------------------------
 void Checker::on_access(const void* p, int size, Access kind, const void* pc, bool aligned) {
-    Block& block = *this_block;
     const uint64_t address = reinterpret_cast<uint64_t>(p), end = address + static_cast<uint64_t>(size);
-    if (address - reinterpret_cast<uint64_t>(&ids) < sizeof ids) return;                      // threadIdx
-    if (address - reinterpret_cast<uint64_t>(block.stack()) < kStackBytes) return;  // its own locals
+    if (on_own_stack(p) || address - reinterpret_cast<uint64_t>(&ids) < sizeof ids) return;
     last_pc_ = pc;
     ++request_.num_accesses;
     check_time(pc);
     const int region = find_region(address, end, pc);
-    log(address, size, static_cast<uint8_t>(kind), region, pc);
-    if (region < 0) block.stop(report(Kind::out_of_bounds, address, size, kind, usual_region(pc), pc));
-    if (aligned && address % static_cast<uint64_t>(size)) block.stop(report(Kind::misaligned, address, size, kind, region, pc));
+    if (request_.events) log(address, size, static_cast<uint8_t>(kind), region, pc);
+    if (region < 0) refuse(Kind::out_of_bounds, address, size, kind, usual_region(pc), pc);
+    if (aligned && address & static_cast<uint64_t>(size - 1)) refuse(Kind::misaligned, address, size, kind, region, pc);
     const Region& r = request_.regions[region];
-    if (kind != Access::read && !r.writable) block.stop(report(Kind::read_only_write, address, size, kind, region, pc));
+    if (kind != Access::read && !r.writable) refuse(Kind::read_only_write, address, size, kind, region, pc);
     if (kind == Access::atomic && r.space == Space::global) acquire_and_release(address);
     if (shadows_[region]) check_order(region, address, size, kind, pc);
+}
+
+void Checker::refuse(Kind kind, uint64_t address, int size, Access access, int region, const void* pc) {
+    this_block->stop(report(kind, address, size, access, region, pc));
 }
 
 // The region that holds [begin, end), or -1.
@@ -62,19 +64,19 @@ int Checker::usual_region(const void* pc) const {
 
 // Sees endless loops, if they touch memory or meet at barriers. (A forked child has an alarm too.)
 void Checker::check_time(const void* pc) {
-    if ((++ticks_ & 0x3ff) || now_ns() < deadline_ns_) return;
-    this_block->stop(this_block->report(Kind::time_limit, pc));
+    if ((++ticks_ & 0x3ff) == 0 && now_ns() > deadline_ns_)
+        this_block->stop(this_block->report(Kind::time_limit, pc));
 }
 
 void Checker::on_event(EventKind kind, const void* pc) {
     last_pc_ = pc;
     check_time(pc);
-    log(0, 0, kind, -1, pc);
+    if (request_.events) log(0, 0, kind, -1, pc);
 }
 
 void Checker::log(uint64_t address, int size, uint8_t kind, int region, const void* pc) {
     const uint64_t block = this_block->linear_block();
-    if (!request_.events || block < request_.first_logged_block || block >= request_.end_logged_block) return;
+    if (block < request_.first_logged_block || block >= request_.end_logged_block) return;
     if (request_.event_count >= request_.event_capacity) {
         ++request_.events_dropped;
         return;
@@ -110,35 +112,37 @@ void Checker::check_order(int region, uint64_t address, int size, Access kind, c
     Cell *cell, *last;
     shadow.cells(address, size, &cell, &last);
     for (; cell != last; ++cell) {
-        const auto conflict = [&](const Mark& earlier, Access how) {
-            if (ordered(earlier, now)) return;
-            Report r = report(Kind::race, shadow.address_of(cell), size, kind, region, pc);
-            r.other_access = how;
-            r.other_thread = static_cast<int32_t>(earlier.thread());
-            r.other_block = earlier.block;
-            r.other_pc = request_.code_begin + earlier.pc;
-            add(r);
+        const auto must_follow = [&](const Mark& earlier, Access how) {
+            if (!ordered(earlier, now)) add(race(shadow.address_of(cell), size, kind, region, pc, earlier, how));
         };
-        // Shared memory starts anew in each block.
-        if (shared && cell->write.block != now.block) cell->write = Mark{};
-        if (shared && cell->reads.last.block != now.block) cell->reads = Latest{};
-        if (shared && cell->atomics.last.block != now.block) cell->atomics = Latest{};
-        if (shared && kind != Access::write && cell->write.empty() && cell->atomics.last.empty())
-            add(report(Kind::uninitialised, shadow.address_of(cell), size, kind, region, pc));
-
-        conflict(cell->write, Access::write);
+        if (shared) {
+            cell->forget_other_blocks(now.block);  // shared memory starts anew in each block
+            if (kind != Access::write && cell->untouched())
+                add(report(Kind::uninitialised, shadow.address_of(cell), size, kind, region, pc));
+        }
+        must_follow(cell->write, Access::write);
         if (kind != Access::atomic) {
-            conflict(cell->atomics.last, Access::atomic);
-            conflict(cell->atomics.other, Access::atomic);
+            must_follow(cell->atomics.last, Access::atomic);
+            must_follow(cell->atomics.other, Access::atomic);
         }
         if (kind != Access::read) {
-            conflict(cell->reads.last, Access::read);
-            conflict(cell->reads.other, Access::read);
+            must_follow(cell->reads.last, Access::read);
+            must_follow(cell->reads.other, Access::read);
         }
         if (kind == Access::write) cell->write = now;
         else if (kind == Access::read) cell->reads.add(now);
         else cell->atomics.add(now);
     }
+}
+
+Report Checker::race(uint64_t address, int size, Access access, int region, const void* pc, const Mark& earlier,
+                     Access how) const {
+    Report r = report(Kind::race, address, size, access, region, pc);
+    r.other_access = how;
+    r.other_thread = static_cast<int32_t>(earlier.thread());
+    r.other_block = earlier.block;
+    r.other_pc = request_.code_begin + earlier.pc;
+    return r;
 }
 
 void Checker::on_fence() { fenced_[this_block->thread()] = this_block->linear_block() + 1; }

@@ -52,7 +52,9 @@ class Checker {
     void on_access(const void* address, int size, Access kind, const void* pc, bool aligned);
     void on_barrier(const void* pc) { on_event(event_barrier, pc); }
     void on_warp_op(const void* pc) { on_event(event_warp_op, pc); }
-    void on_path(const void* pc) { log(0, 0, event_path, -1, pc); }
+    void on_path(const void* pc) {
+        if (request_.events) log(0, 0, event_path, -1, pc);
+    }
     void on_fence();
     void add(const Report& report);  // once for each kind and pair of places
     const void* last_pc() const { return last_pc_; }
@@ -66,6 +68,10 @@ class Checker {
     int usual_region(const void* pc) const;
     void check_order(int region, uint64_t address, int size, Access kind, const void* pc);
     bool ordered(const Mark& earlier, const Mark& now) const;
+    Report race(uint64_t address, int size, Access access, int region, const void* pc, const Mark& earlier,
+                Access how) const;
+    [[noreturn]] __attribute__((cold)) void refuse(Kind kind, uint64_t address, int size, Access access, int region,
+                                                   const void* pc);
     void acquire_and_release(uint64_t address);
     Report report(Kind kind, uint64_t address, int size, Access access, int region, const void* pc) const;
 

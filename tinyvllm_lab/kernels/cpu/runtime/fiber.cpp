@@ -82,11 +82,11 @@ void* prepare_stack(char* stack_top, void (*entry)()) {
 }
 
 static char* map_stack() {
-    char* base = static_cast<char*>(mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    if (base == MAP_FAILED) return nullptr;
-    mprotect(base, kGuardBytes, PROT_NONE);
-    return base + kGuardBytes;
+    char* map = static_cast<char*>(mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (map == MAP_FAILED) return nullptr;
+    mprotect(map, kGuardBytes, PROT_NONE);
+    return map + kGuardBytes;
 }
 
 int StackPool::take() {
@@ -107,8 +107,8 @@ void StackPool::give_all() {
 }
 
 char* StackPool::top(int stack) const {
-    // Staggered, so that the hot lines of many fibers do not fight for one set of the cache.
-    return stacks_[stack] + kStackBytes - (stack * 320 & 4095) / 64 * 64 - 64;
+    // Staggered, so that the hot lines of many fibers do not fight for one set of the caches.
+    return stacks_[stack] + kStackBytes - 64 - (stack * 320 & 0xffff);
 }
 
 }  // namespace simt

@@ -2,12 +2,19 @@
 // nanoseconds, because no kernel, signal mask or thread scheduler takes part.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace simt {
 
-constexpr size_t kStackBytes = 256 << 10;  // GPU threads have 512 KB of local memory at most
-constexpr size_t kGuardBytes = 4 << 10;    // an unmapped page below: overflow crashes, not corrupts
+constexpr size_t kStackBytes = 256 << 10;
+constexpr size_t kGuardBytes = 4 << 10;  // an unmapped page below: overflow crashes, not corrupts
+
+// Is this a local variable of the running fiber? Its frames lie above the one that asks.
+inline bool on_own_stack(const void* address) {
+    const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+    return reinterpret_cast<uintptr_t>(address) - here < kStackBytes;
+}
 
 // Saves the running fiber's registers on its stack and its stack pointer in *save, then runs `load`.
 extern "C" void simt_switch(void** save, void* load);

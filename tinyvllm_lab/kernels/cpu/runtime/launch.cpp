@@ -119,7 +119,6 @@ SIMT_API int simt_barrier(int line, BarrierOp op, int predicate) {
 SIMT_API uint64_t simt_warp_op(unsigned mask, WarpOp op, uint64_t value, int source_lane) {
     return this_block->warp_op(mask, op, value, source_lane, __builtin_return_address(0));
 }
-SIMT_API int simt_lane() { return this_block->lane(); }
 SIMT_API unsigned simt_activemask() { return this_block->active_lanes(); }
 SIMT_API void simt_yield() { this_block->yield(); }
 SIMT_API void simt_fence() {

@@ -23,25 +23,42 @@ struct Mark {
 // latest stands for its own warp; the other is, if it can be, from another warp.
 struct Latest {
     Mark last, other;
-    void add(const Mark& mark);
+    void add(const Mark& mark) {
+        if (!last.empty() && !last.same_thread(mark)) {
+            const bool other_serves = !other.empty() && other.same_interval(mark) && !other.same_warp(mark);
+            if (!other_serves || !last.same_warp(mark)) other = last;
+        }
+        last = mark;
+    }
 };
 
 struct Cell {
     Mark write;
     Latest reads, atomics;
+
+    bool untouched() const { return write.empty() && atomics.last.empty(); }
+    void forget_other_blocks(uint32_t block) {
+        if (write.block != block) write = Mark{};
+        if (reads.last.block != block) reads = Latest{};
+        if (atomics.last.block != block) atomics = Latest{};
+    }
 };
 
 // A cell for each 4 bytes of a region, or for each 2 or 1 once somebody makes a smaller access.
 class Shadow {
    public:
-    explicit Shadow(uint64_t begin, uint64_t end);
+    Shadow(uint64_t begin, uint64_t end);
     ~Shadow();
     Shadow(const Shadow&) = delete;
 
     // The cells [*first, *last) under an access.
-    void cells(uint64_t address, int size, Cell** first, Cell** last);
+    void cells(uint64_t address, int size, Cell** first, Cell** last) {
+        const uint64_t offset = address - begin_, end = offset + static_cast<uint64_t>(size);
+        while ((offset | end) & ((1u << shift_) - 1)) refine(shift_ - 1);
+        *first = cells_ + (offset >> shift_);
+        *last = cells_ + (end >> shift_);
+    }
     uint64_t address_of(const Cell* cell) const { return begin_ + (static_cast<uint64_t>(cell - cells_) << shift_); }
-    int bytes_per_cell() const { return 1 << shift_; }
 
    private:
     void refine(int shift);
