@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ops_harness import DTYPES, by_name, kernel_and_twin, randn, run_checked
 
+from tinyvllm_lab.engine.sampling_params import SamplingParams
 from tinyvllm_lab.errors import KernelError
 from tinyvllm_lab.kernels.ops import OPS
+from tinyvllm_lab.model.sampling import draw, filter_logits
 
 pytestmark = pytest.mark.needs("cxx")
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=by_name)
@@ -172,6 +174,17 @@ def test_rows_of_nan_and_infinity(version):
             assert tokens[0] == 0
             assert 0 <= tokens[1] < 5
             assert tokens[2:] == [1, 1]
+
+
+def test_the_kernel_draws_what_the_engines_sampler_draws():
+    rules = [(1.0, 0, 1.0), (0.7, 20, 1.0), (1.2, 0, 0.8), (0.9, 50, 0.95)] * 10
+    logits = 2 * randn(len(rules), 500)
+    uniform = [(37 * i % 101) / 101 for i in range(len(rules))]
+    params = [SamplingParams(temperature=t, top_k=k, top_p=p) for t, k, p in rules]
+    wanted = draw(filter_logits(logits, params), uniform)
+    columns = [list(column) for column in zip(*rules, strict=True)]
+    tokens = run_checked("sample_top_k_top_p", logits, *batch(len(rules), *columns, uniform))
+    assert tokens.tolist() == wanted
 
 
 def test_the_frequencies_are_the_probabilities():
