@@ -15,7 +15,7 @@ from tinyvllm_lab.widgets.palette import COLOURS, EMPTY, LINE, PAGE, SOFT, TEXT,
 from tinyvllm_lab.widgets.panel import Panel
 from tinyvllm_lab.widgets.still import INNER_WIDTH, LegendItem, StillCanvas
 
-_TOP, _MOST_HEIGHT, _LARGEST, _SMALLEST_DRAWN = 24, 324, 34.0, 5
+_TOP, _MOST_HEIGHT, _LARGEST, _SMALLEST_DRAWN = 24, 324, 34.0, 4
 _TAIL, _CACHED = 0.6, 0.72  # share of the page in the colours of empty tails and of cached blocks
 
 

@@ -8,6 +8,7 @@ the last one: each event is four zigzag LEB128 numbers (kind, a, b, c), about 7 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from tinyvllm_lab.engine.storage import to_bytes
 MAX_EVENTS = 400_000
 """Most events that a page gets at once; the state stands for what was before."""
 
-_TOKEN, _SUBMIT, _KNOB = int(Kind.TOKEN), int(Kind.SUBMIT), int(Kind.KNOB)
+_TOKEN = int(Kind.TOKEN)
+_ARRIVALS = (int(Kind.SUBMIT), int(Kind.REJECT))
 _INFO = ("id", "kind", "prompt", "priority", "arrival_us")
 
 
@@ -43,7 +45,7 @@ def encode_run(log: EventLog, max_events: int = MAX_EVENTS) -> tuple[bytes, int]
     part.info.update(log.info)
     part.knob_values += log.knob_values
     part.texts.update(_copy(log.texts))
-    requests = {int(r) for r in kept.oldest.requests} | _numbers(kept.rows, _SUBMIT)
+    requests = {int(r) for r in kept.oldest.requests} | _numbers(kept.rows, _ARRIVALS)
     part.requests.update((i, r) for i, r in _copy(log.requests).items() if i in requests)
     return to_bytes(part), kept.first_event + len(kept.rows)
 
@@ -66,9 +68,9 @@ def _newest(log: EventLog, kept: Kept, max_events: int) -> Kept:
     return Kept(start, step, kept.rows[start - kept.first_event :], oldest)
 
 
-def _numbers(rows: np.ndarray, kind: int) -> set[int]:
-    """The first integers of the events of one kind."""
-    return set(rows[rows[:, 0] == kind, 1].tolist())
+def _numbers(rows: np.ndarray, kinds: Sequence[int]) -> set[int]:
+    """The first integers of the events of some kinds."""
+    return set(rows[np.isin(rows[:, 0], kinds), 1].tolist())
 
 
 class PictureStream:
@@ -110,7 +112,7 @@ class PictureStream:
         """Names of new requests (q), texts of new token ids (t), new values of knobs (v)."""
         entries: dict[str, Any] = {}
         requests = self.log.requests
-        if new := {i: _short(requests[i]) for i in _numbers(rows, _SUBMIT) if i in requests}:
+        if new := {i: _short(requests[i]) for i in _numbers(rows, _ARRIVALS) if i in requests}:
             entries["q"] = new
         ids = set(rows[rows[:, 0] == _TOKEN, 2].tolist()) - self._texts_sent
         texts = {i: self.log.texts[i] for i in ids if i in self.log.texts}

@@ -13,13 +13,15 @@ import { count, nameOf, plural } from "./words.js";
 /** @typedef {{columns: number, rows: number, cell: number, top: number}} Grid */
 
 const LARGEST = 34; // px, side of a block
-const SMALLEST_DRAWN = 5; // below: one pixel a block, scaled up
+const SMALLEST_DRAWN = 12; // below: one pixel a block, scaled up
+const SMALLEST_LINED = 4; // below: no lines between the blocks
 const FADED = 0.72; // share of the page in the colour of a cached block
 
 class BlockMap {
   constructor() {
     /** @type {Holdings | null} */
     this.holdings = null;
+    this.summary = "";
     this.pixels = document.createElement("canvas");
   }
 
@@ -35,7 +37,7 @@ class BlockMap {
     const most = size * 27; // px of height
     let cell = LARGEST * (size / 12);
     while (cell > 1 && Math.ceil(total / Math.floor(width / cell)) * cell > most) cell -= 0.5;
-    if (cell < SMALLEST_DRAWN) cell = width / Math.ceil(Math.sqrt((total * width) / most));
+    if (cell < SMALLEST_LINED) cell = width / Math.ceil(Math.sqrt((total * width) / most));
     const columns = Math.max(1, Math.floor(width / cell + 1e-6));
     return { columns, rows: Math.ceil(total / columns), cell, top: size * 2 };
   }
@@ -45,9 +47,12 @@ class BlockMap {
     const grid = this.grid(scene);
     const holdings = holdingsOf(scene.run, scene.state);
     this.holdings = holdings;
-    drawSummary(surface, scene, holdings);
+    this.summary = summaryOf(scene, holdings);
+    const { size, theme, width } = scene;
+    surface.text(this.summary, 2, size * 0.8, { size, colour: theme.soft, max: width - 4 });
     if (grid.cell < SMALLEST_DRAWN) {
       this.drawPixels(surface, scene, grid, holdings);
+      if (grid.cell >= SMALLEST_LINED) drawSmallMarks(surface, scene, grid, holdings);
       return;
     }
     const evicted = evictedIn(scene);
@@ -68,7 +73,7 @@ class BlockMap {
     const colours = new Uint32Array(image.data.buffer);
     const palette = COLOURS.map((c) => packed(c));
     const dimmed = COLOURS.map((c) => packed(mix(c, theme.page, FADED)));
-    colours.fill(packed(theme.empty), 0, owner.length);
+    colours.fill(packed(theme.empty), 1, owner.length);
     for (const [block, request] of state.cached) colours[block] = dimmed[request % COLOURS.length];
     for (let block = 0; block < owner.length; block++) {
       const request = owner[block];
@@ -106,9 +111,8 @@ class BlockMap {
     ];
   }
 
-  /** @param {Scene} scene */
-  describe(scene) {
-    return this.holdings ? summary(scene, this.holdings) : "";
+  describe() {
+    return this.summary;
   }
 }
 
@@ -127,7 +131,7 @@ function evictedIn({ run, step }) {
 }
 
 /** @param {Scene} scene @param {Holdings} holdings */
-function summary({ state, run }, { held, wasted }) {
+function summaryOf({ state, run }, { held, wasted }) {
   const used = state.refCounts.size;
   let shared = 0;
   for (const references of state.refCounts.values()) if (references > 1) shared += 1;
@@ -139,12 +143,6 @@ function summary({ state, run }, { held, wasted }) {
     `${count(used)} used`, `${count(shared)} of them shared`, `${count(cached)} cached`,
     `${count(free)} free`, `${plural(wasted, "token slot")} empty in held blocks${share}`,
   ].join(" · ");
-}
-
-/** @param {Surface} surface @param {Scene} scene @param {Holdings} holdings */
-function drawSummary(surface, scene, holdings) {
-  const { size, theme, width } = scene;
-  surface.text(summary(scene, holdings), 2, size * 0.8, { size, colour: theme.soft, max: width - 4 });
 }
 
 /** @param {Surface} surface @param {Scene} scene @param {Grid} grid @param {Holdings} holdings @param {number} block @param {boolean} evicted */
@@ -179,6 +177,29 @@ function drawBlock(surface, scene, grid, holdings, block, evicted) {
   surface.ctx.globalAlpha = 1;
 }
 
+/** On small blocks: lines between them, empty tails, sharing and evictions.
+ * @param {Surface} surface @param {Scene} scene @param {Grid} grid @param {Holdings} holdings */
+function drawSmallMarks(surface, scene, { cell, columns, rows, top }, { owner, filled }) {
+  const { theme, state, run } = scene;
+  const size = run.config.block_size ?? 1;
+  const side = cell - 1;
+  const mark = (/** @type {number} */ block, /** @type {string} */ colour) => {
+    surface.ctx.strokeStyle = colour;
+    surface.ctx.lineWidth = 1;
+    surface.ctx.strokeRect((block % columns) * cell + 0.5, top + Math.floor(block / columns) * cell + 0.5, side - 1, side - 1);
+  };
+  for (let block = 1; block < owner.length; block++) {
+    if (owner[block] < 0 || filled[block] === size) continue;
+    const width = side * (1 - filled[block] / size);
+    const x = (block % columns) * cell + side - width;
+    surface.rect(x, top + Math.floor(block / columns) * cell, width, side, mix(lookOf(owner[block]).fill, theme.page, 0.6));
+  }
+  for (let column = 1; column <= columns; column++) surface.rect(column * cell - 1, top, 1, rows * cell, theme.page);
+  for (let row = 1; row <= rows; row++) surface.rect(0, top + row * cell - 1, columns * cell, 1, theme.page);
+  for (const [block, references] of state.refCounts) if (references > 1) mark(block, theme.text);
+  for (const block of evictedIn(scene)) mark(block, theme.warn);
+}
+
 /** Block 0 belongs to nobody: writes that must go nowhere go there. @param {Surface} surface @param {Scene} scene @param {number} x @param {number} y @param {number} side @param {number} radius */
 function drawNullBlock(surface, { theme }, x, y, side, radius) {
   surface.card(x + 0.5, y + 0.5, side - 1, side - 1, radius, null, theme.line);
@@ -187,15 +208,11 @@ function drawNullBlock(surface, { theme }, x, y, side, radius) {
 
 /** @param {Surface} surface @param {Scene} scene @param {{x: number, y: number, side: number, radius: number, request: number, share: number}} block */
 function drawHeld(surface, { theme, focus }, { x, y, side, radius, request, share }) {
-  const fill = surface.fillOf(request, side >= 9);
-  surface.card(x, y, side, side, radius, mix(lookOf(request).fill, theme.page, 0.6));
-  if (share > 0) {
-    surface.ctx.save();
-    surface.ctx.beginPath();
-    surface.ctx.rect(x, y, side * Math.min(1, share), side);
-    surface.ctx.clip();
-    surface.card(x, y, side, side, radius, fill);
-    surface.ctx.restore();
+  const fill = surface.fillOf(request);
+  if (share >= 1) surface.card(x, y, side, side, radius, fill);
+  else {
+    surface.card(x, y, side, side, radius, mix(lookOf(request).fill, theme.page, 0.6));
+    surface.rect(x, y, side * share, side, fill);
   }
   if (focus === request) surface.card(x + 0.5, y + 0.5, side - 1, side - 1, radius, null, theme.accent, 1.5);
 }

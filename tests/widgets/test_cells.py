@@ -1,0 +1,105 @@
+"""Running a notebook cell again closes its old panels and stops the engines that it had made."""
+
+import time
+
+import pytest
+
+from tinyvllm_lab.engine.log import EventLog
+from tinyvllm_lab.widgets import Airport, BlockMap, RunFeed, cells
+
+
+class FakeRunner:
+    """As much of a runner as a feed needs."""
+
+    def __init__(self):
+        self.engine = type("Engine", (), {"log": EventLog(), "tokenizer": None, "requests": {}})()
+        self.listeners, self.state, self.error, self.traceback, self.pace = (
+            [],
+            "paused",
+            None,
+            "",
+            None,
+        )
+        self.stopped = False
+
+    def stop(self):
+        self.state, self.stopped = "stopped", True
+
+
+@pytest.fixture
+def cell(monkeypatch):
+    """`with`-less: `cell("a")` begins an execution of cell a, and ends the one before."""
+    count = iter(range(100))
+    monkeypatch.setattr(cells, "_cells", {})
+
+    def begin(name):
+        cells.close_forgotten_feeds()
+        here = (name, str(next(count)))
+        monkeypatch.setattr(cells, "_running_cell", lambda: here)
+
+    yield begin
+    cells.close_forgotten_feeds()
+
+
+def is_open(panel):
+    return panel.comm is not None
+
+
+def wait_stopped(runner):
+    deadline = time.monotonic() + 5
+    while not runner.stopped and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return runner.stopped
+
+
+def test_a_new_run_stops_the_old_one(cell):
+    cell("a")
+    old = FakeRunner()
+    first = Airport(old)
+    cell("a")
+    new = FakeRunner()
+    second = Airport(new)
+    cells.close_forgotten_feeds()
+    assert not is_open(first)
+    assert is_open(second)
+    assert first.feed.is_closed
+    assert wait_stopped(old)
+    assert not new.stopped
+    second.feed.close()
+
+
+def test_the_same_run_goes_on(cell):
+    cell("a")
+    runner = FakeRunner()
+    first = Airport(runner)
+    cell("a")
+    second = Airport(runner)
+    cells.close_forgotten_feeds()
+    assert not is_open(first)
+    assert second.feed is first.feed
+    assert not second.feed.is_closed
+    assert not runner.stopped
+    second.feed.close()
+
+
+def test_a_cell_that_only_looks_stops_nothing(cell):
+    cell("a")
+    runner = FakeRunner()
+    first = Airport(runner)
+    cell("b")
+    look = BlockMap(runner)
+    cell("b")
+    again = BlockMap(runner)
+    cells.close_forgotten_feeds()
+    assert not is_open(look)
+    assert is_open(first)
+    assert is_open(again)
+    assert not runner.stopped
+    first.feed.close()
+
+
+def test_outside_a_notebook_nothing_is_noted(monkeypatch):
+    monkeypatch.setattr(cells, "_cells", {})
+    panel = Airport(EventLog())
+    assert cells._cells == {}
+    assert RunFeed.of(panel.feed) is panel.feed
