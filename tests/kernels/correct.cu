@@ -158,6 +158,34 @@ extern "C" __global__ void bytes_then_words(unsigned* out, const unsigned char* 
     out[threadIdx.x] = reinterpret_cast<unsigned*>(s)[31 - threadIdx.x];
 }
 
+struct Pair {
+    float4 first;
+    float second;
+    short third;
+};
+extern "C" __global__ void structs(float* out, const float* x) {
+    __shared__ Pair pairs[32];
+    __shared__ __align__(16) float3 triples[32];
+    const int t = threadIdx.x;
+    Pair pair = {{x[t], 1, 2, 3}, 4, 5};
+    pairs[t] = pair;
+    triples[t] = make_float3(x[t], x[t], 1);
+    __syncthreads();
+    const Pair other = pairs[31 - t];
+    const float3 triple = triples[31 - t];
+    out[t] = other.first.x + other.second + other.third + triple.y + triple.z;
+}
+
+extern "C" __global__ void copied_by_the_library(float* out, const float* x) {
+    __shared__ float s[64];
+    if (threadIdx.x == 0) {
+        memset(s, 0, sizeof s);
+        memcpy(s, x, 32 * sizeof(float));
+    }
+    __syncthreads();
+    out[threadIdx.x] = s[63 - threadIdx.x];
+}
+
 __constant__ float weights[4] = {1, 2, 3, 4};
 __device__ int launches;
 extern "C" __global__ void module_variables(float* out) {

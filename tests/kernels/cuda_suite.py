@@ -158,6 +158,23 @@ def test_source_module_runs_the_same_file():
     np.testing.assert_allclose(out, x.var(axis=1), rtol=1e-5)
 
 
+def test_the_engine_writes_the_same_tokens_as_on_torch():
+    from tinyvllm_lab.engine.config import EngineConfig
+    from tinyvllm_lab.engine.sampling_params import SamplingParams
+    from tinyvllm_lab.llm import LLM
+
+    torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    greedy = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+    batch = [[5, 6, 7], list(range(9, 42)), list(range(9, 42))]  # the third one hits the second's
+    written = []
+    for kernels in ("torch", "cuda"):
+        config = EngineConfig(block_size=8, num_blocks=12)  # so few that somebody is preempted
+        llm = LLM("tiny", "float32", config, device=DEVICE, kernels=kernels)
+        written.append([output.token_ids for output in llm.generate(batch, greedy)])
+    assert written[0] == written[1]
+
+
 def test_compile_errors_name_the_line(tmp_path):
     bad = tmp_path / "bad.cu"
     bad.write_text('extern "C" __global__ void k(float* x) {\n  x[0] = y;\n}\n')

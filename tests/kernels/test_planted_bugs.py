@@ -129,6 +129,8 @@ CORRECT: dict[str, tuple] = {
     "bf16_neighbours": ((torch.ones(64, dtype=torch.bfloat16),), 1, 64, 0),
     "vector_copy": ((f32(40), f32(40), 10), 2, 8, 0),
     "bytes_then_words": ((ints(32), np.arange(128, dtype=np.uint8)), 1, 32, 0),
+    "structs": ((f32(32), f32(32)), 1, 32, 0),
+    "copied_by_the_library": ((f32(64), f32(32)), 1, 64, 0),
     "module_variables": ((f32(32),), 1, 32, 0),
     "three_dimensions": ((ints(24 * 24),), (2, 3, 4), (4, 3, 2), 0),
 }

@@ -58,13 +58,25 @@ def test_dynamic_shared_arrays_are_found():
 @pytest.mark.parametrize("text", ["Config c", "float** x", "__half h", "void* p, float4 v"])
 def test_types_that_cannot_be_passed_are_named(text):
     with pytest.raises(KernelError, match=r"Kernel 'k': parameter .* cannot pass"):
-        parse_declarations(f"__simt_global__ void k({text})")
+        parse_declarations(f'extern "C" __simt_global__ void k({text})')
 
 
-(SIGNATURE,) = parse_declarations(
-    "__simt_global__ void k(float* out, const __nv_bfloat16* x, const float4* v, int n, float e,"
-    " unsigned char flag, bool yes)"
-).kernels
+@pytest.mark.parametrize("before", ["", "static ", "template <int N>\n"])
+def test_kernels_without_c_names_are_refused(before):
+    with pytest.raises(KernelError, match=r"'k' has a C\+\+ name.*\nExpected: extern \"C\""):
+        parse_declarations(before + "__simt_global__ void k(int n) {}")
+    assert parse_declarations('extern "C" {\n__simt_global__ void k(int n) {}\n}').kernels
+
+
+def signature_of(parameters):
+    (kernel,) = parse_declarations(f'extern "C" __simt_global__ void k({parameters})').kernels
+    return kernel
+
+
+SIGNATURE = signature_of(
+    "float* out, const __nv_bfloat16* x, const float4* v, int n, float e,"
+    " unsigned char flag, bool yes"
+)
 
 
 def good():
@@ -135,7 +147,7 @@ def test_a_wrong_count_shows_the_signature():
 
 
 def test_integers_do_not_care_for_signedness():
-    (kernel,) = parse_declarations("__simt_global__ void k(unsigned* x, unsigned char* y)").kernels
+    kernel = signature_of("unsigned* x, unsigned char* y")
     bind(
         kernel,
         [torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.bool)],
@@ -154,8 +166,7 @@ def test_geometry_is_filled_up():
 
 
 def test_overlapping_arguments_are_one_piece_of_memory():
-    text = "__simt_global__ void k(float* out, const float* x, const float* w)"
-    (kernel,) = parse_declarations(text).kernels
+    kernel = signature_of("float* out, const float* x, const float* w")
     both, w = torch.zeros(10), torch.zeros(4)
     spans = argument_spans(bind(kernel, [both[2:8], both[:6], w], check_cpu_array))
     by_name = {span.names: span for span in spans}

@@ -127,7 +127,8 @@ _NOISE = re.compile(
     r"|__launch_bounds__\s*\([^()]*\)|^\s*#.*$",
     re.M,
 )
-_KERNEL = re.compile(r"__simt_global__\s+(?:static\s+|inline\s+)*void\s+(\w+)\s*\(([^()]*)\)")
+_EXTERN_C = r'extern\s+"C"\s*'
+_KERNEL = re.compile(rf"({_EXTERN_C})?__simt_global__\s+void\s+(\w+)\s*\(([^()]*)\)")
 _DYNAMIC = re.compile(r"extern\s+__simt_shared__\s+([\w:\s]+?)\s+(\w+)\s*\[\s*\]")
 
 
@@ -135,13 +136,18 @@ def parse_declarations(preprocessed: str) -> Declarations:
     """Find kernels in text whose `__global__` and `__shared__` became `__simt_global__`, ...
 
     Raises:
-        KernelError: a parameter has a type we cannot pass.
+        KernelError: a parameter has a type we cannot pass, or a kernel is not `extern "C"`.
     """
     text = _NOISE.sub(" ", preprocessed)
-    kernels = {
-        name: Signature(name, tuple(_parameters(name, declared)))
-        for name, declared in _KERNEL.findall(text)
-    }
+    in_block = re.search(_EXTERN_C + r"\{", text)
+    kernels = {}
+    for extern_c, name, declared in _KERNEL.findall(text):
+        if not extern_c and not in_block:
+            raise KernelError(
+                f"Kernel {name!r} has a C++ name, which no launch can find.",
+                expected=f'extern "C" __global__ void {name}(...)',
+            )
+        kernels[name] = Signature(name, tuple(_parameters(name, declared)))
     dynamic = {name: " ".join(c_type.split()) for c_type, name in _DYNAMIC.findall(text)}
     return Declarations(tuple(kernels.values()), tuple(dynamic.items()))
 

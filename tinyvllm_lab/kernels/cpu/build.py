@@ -106,9 +106,8 @@ def runtime_library() -> Path:
     compiler = find_compiler()
     flags = ["-std=c++17", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-shared", "-pthread"]
     flags += compiler.flags
-    key = digest(
-        compiler.version, flags, *_file_contents(_RUNTIME_DIR), *_file_contents(INCLUDE_DIR)
-    )
+    sources = [*_file_contents(_RUNTIME_DIR), *_file_contents(INCLUDE_DIR)]
+    key = digest(compiler, platform.machine(), flags, *sources)
     name = f"libsimt-{key}.so"
 
     def build(folder: Path) -> None:
@@ -151,7 +150,8 @@ def build(source: Path, variant: str = "fast", defines: tuple[str, ...] = ()) ->
     closure = [part for path, data in source_closure(source).items() for part in (path, data)]
     runtime = runtime_library()
     generator = Path(__file__).read_bytes()
-    key = digest(compiler, flags, defines, runtime.name, generator, *closure)
+    machine = platform.machine()
+    key = digest(compiler, machine, flags, defines, runtime.name, generator, *closure)
     options = [f"-D{d}" for d in defines] + [f"-I{d}" for d in [INCLUDE_DIR, *include_dirs(source)]]
 
     def compile_into(folder: Path) -> None:

@@ -15,7 +15,6 @@ from tinyvllm_lab.kernels.findings import Finding, Index, Place
 # The order is that of `enum class Kind` in runtime/report.h.
 KINDS = (
     "none",
-    "bad_launch",
     "deadlock",
     "divergent_barrier",
     "early_exit",
@@ -162,14 +161,18 @@ def _bad_index(f: Finding, r: Report, context: Context) -> str:
 
 
 def _race(f: Finding, r: Report, context: Context) -> str:
+    missing = "no barrier between them"
+    if r.block != r.other_block:
+        missing = "nothing that orders the two blocks"
+    elif r.thread // 32 == r.other_thread // 32:
+        missing = "neither a barrier nor a __syncwarp between them"
     return (
         f"race on {_where(f)}: {_ACCESS[r.access]} by {f.place}, and before it "
-        f"{_ACCESS[r.other_access]} by {f.other}, with no barrier between them."
+        f"{_ACCESS[r.other_access]} by {f.other}, with {missing}."
     )
 
 
 _SENTENCES: dict[str, Sentence] = {
-    "bad_launch": lambda f, r, c: "this grid or block size cannot be launched.",
     "divergent_barrier": lambda f, r, c: (
         f"divergent barrier: {f.place} came to one __syncthreads, but {f.other} waits at another."
     ),

@@ -63,6 +63,14 @@
 static constexpr int warpSize = 32;
 
 #include "simt_sync.h"
+#if SIMT_CHECKED  // the library's own loads and stores have no hooks
+SIMT_API void* __tsan_memcpy(void* to, const void* from, size_t bytes);
+SIMT_API void* __tsan_memmove(void* to, const void* from, size_t bytes);
+SIMT_API void* __tsan_memset(void* to, int byte, size_t bytes);
+#define memcpy(...) __tsan_memcpy(__VA_ARGS__)
+#define memmove(...) __tsan_memmove(__VA_ARGS__)
+#define memset(...) __tsan_memset(__VA_ARGS__)
+#endif
 #include "simt_atomics.h"
 #include "simt_math.h"
 

@@ -7,7 +7,6 @@ namespace simt {
 
 enum class Kind : int32_t {
     none,
-    bad_launch,          // block or grid size impossible
     deadlock,            // one report per place where threads wait
     divergent_barrier,   // threads of a block wait at different barriers
     early_exit,          // a thread returned while others wait for it
