@@ -76,3 +76,38 @@ def test_a_live_engine(lab, open_notebook, page):
     page.wait_for_function(f"{HOOK}.engine === 'stopped'")
     page.get_by_role("button", name="Play").click()
     page.wait_for_function(f"{HOOK}.playing")
+
+
+BREAK = """
+def broken(output):
+    raise ValueError("the listener is broken")
+runner.listeners.append(broken)
+runner.step()
+"""
+
+
+def test_a_reloaded_page_and_an_error(lab, open_notebook, page):
+    notebook = open_notebook(lab.write("reload.ipynb", MAKE, SHOW, "", BREAK.strip()))
+    notebook.run_cell(0)
+    notebook.run_cell(1)
+    page.wait_for_function(f"{HOOK}?.step > 20")
+    page.evaluate("() => jupyterapp.commands.execute('docmanager:save')")
+    page.reload()
+    page.wait_for_function(f"{HOOK}?.step > 60 && {HOOK}.live", timeout=30_000)
+    page.get_by_role("button", name="Pause the engine").click()
+    page.wait_for_function(f"{HOOK}.engine === 'paused'")
+
+    notebook.run_cell(3)
+    error = page.locator(".tvl-error")
+    error.wait_for()
+    assert error.locator("summary").inner_text() == "ValueError: the listener is broken"
+    assert not error.locator("pre").is_visible()
+    error.locator("summary").click()
+    assert "in broken" in error.locator("pre").inner_text()
+    state = notebook.value(
+        "s = History(engine.log).at(engine.log.num_steps - 1)\n"
+        "print(json.dumps([engine.log.num_steps - 1, s.slots, len(s.ref_counts)]))",
+        2,
+    )
+    shown = page.evaluate(f"[{HOOK}.step, {HOOK}.slots, {HOOK}.blocks.used]")
+    assert shown == state

@@ -33,12 +33,12 @@ def cell(monkeypatch):
     monkeypatch.setattr(cells, "_cells", {})
 
     def begin(name):
-        cells.close_forgotten_feeds()
+        cells.after_cell()
         here = (name, str(next(count)))
         monkeypatch.setattr(cells, "_running_cell", lambda: here)
 
     yield begin
-    cells.close_forgotten_feeds()
+    cells.after_cell()
 
 
 def is_open(panel):
@@ -59,7 +59,7 @@ def test_a_new_run_stops_the_old_one(cell):
     cell("a")
     new = FakeRunner()
     second = Airport(new)
-    cells.close_forgotten_feeds()
+    cells.after_cell()
     assert not is_open(first)
     assert is_open(second)
     assert first.feed.is_closed
@@ -74,7 +74,7 @@ def test_the_same_run_goes_on(cell):
     first = Airport(runner)
     cell("a")
     second = Airport(runner)
-    cells.close_forgotten_feeds()
+    cells.after_cell()
     assert not is_open(first)
     assert second.feed is first.feed
     assert not second.feed.is_closed
@@ -90,7 +90,7 @@ def test_a_cell_that_only_looks_stops_nothing(cell):
     look = BlockMap(runner)
     cell("b")
     again = BlockMap(runner)
-    cells.close_forgotten_feeds()
+    cells.after_cell()
     assert not is_open(look)
     assert is_open(first)
     assert is_open(again)

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,9 @@ from tinyvllm_lab.widgets.holdings import holdings_of
 from tinyvllm_lab.widgets.metric_strip import _Steps
 from tinyvllm_lab.widgets.moment import Moment
 from tinyvllm_lab.widgets.palette import look_of, rgb
+
+sys.path.append(str(Path(__file__).parents[1] / "engine"))
+from toy_engine import ToyEngine
 
 PANELS = [Airport, SlotTimeline, BlockMap, BlockTable, TokenStream, MetricStrip]
 
@@ -163,3 +167,12 @@ def test_what_is_wrong_is_refused_by_name(run):
         show()
     with pytest.raises(ConfigError, match="nothing to save"):
         save_html("page.html")
+
+
+def test_a_log_that_has_grown_is_shown_anew():
+    toy = ToyEngine(3).run(10)
+    first = Airport(toy.log)
+    toy.run(5)
+    second = Airport(toy.log)
+    assert second.feed is not first.feed
+    assert from_bytes(second.feed.run_data).num_steps == 15

@@ -50,12 +50,17 @@ def register(panel: Panel, feed: RunFeed) -> None:
         cell.feeds.append(feed)
 
 
-def close_forgotten_feeds(*_: Any) -> None:
-    """After a cell: close the feeds that its last execution had made and this one did not use."""
+def after_cell(*_: Any) -> None:
+    """Close the feeds that the cell's last execution had made and this one did not use.
+
+    The others get new pictures if their runs are at rest now; see `display`.
+    """
     for cell in _cells.values():
         forgotten, cell.old_feeds = cell.old_feeds, []
         for feed in forgotten:
             feed.close()
+    for feed in list(_homes):
+        feed.refresh_stills()
 
 
 def _running_cell() -> tuple[str, str]:
@@ -70,7 +75,7 @@ def _running_cell() -> tuple[str, str]:
         return "", ""
     if id(shell) not in _watched:
         _watched.add(id(shell))
-        shell.events.register("post_run_cell", close_forgotten_feeds)
+        shell.events.register("post_run_cell", after_cell)
     parent: dict[str, Any] = {}
     with contextlib.suppress(Exception):  # outside an execution there is no parent
         parent = kernel.get_parent("shell")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import uuid
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import anywidget
 import numpy as np
@@ -19,6 +19,7 @@ import traitlets
 from tinyvllm_lab.engine.events import Kind
 from tinyvllm_lab.engine.log import EventLog
 from tinyvllm_lab.errors import TinyVllmError
+from tinyvllm_lab.widgets.display import Displayed
 from tinyvllm_lab.widgets.esm import bundle
 from tinyvllm_lab.widgets.picture import PictureStream, encode_run
 from tinyvllm_lab.widgets.sources import Source, open_source
@@ -39,6 +40,7 @@ class RunFeed(anywidget.AnyWidget):
     Attributes:
         event_log: the events (`log` is taken: every widget has one).
         runner: the thread that steps the engine now; None: the run is over.
+        displays: panels and pages of it that a notebook shows.
         messages_sent, bytes_sent, events_sent: what the page got after the first picture. Bytes
             are those of the message's JSON and of its buffer.
     """
@@ -54,6 +56,9 @@ class RunFeed(anywidget.AnyWidget):
     def __init__(self, source: Any) -> None:
         self.source = source if isinstance(source, Source) else open_source(source)
         self.event_log, self.runner = self.source.log, self.source.runner
+        self.displays: WeakSet[Displayed] = WeakSet()
+        self._has_page = False
+        self._still_steps = self.source.log.num_steps
         self.messages_sent = self.bytes_sent = self.events_sent = 0
         self._sending = threading.Lock()
         self._is_closed = threading.Event()
@@ -81,7 +86,7 @@ class RunFeed(anywidget.AnyWidget):
             return source
         opened = open_source(source)
         feed = _feeds.get(id(opened.log))
-        if feed is None or feed.event_log is not opened.log or feed.is_closed:
+        if feed is None or feed.event_log is not opened.log or feed.is_closed or feed.is_stale:
             feed = _feeds[id(opened.log)] = RunFeed(opened)
         return feed
 
@@ -91,9 +96,20 @@ class RunFeed(anywidget.AnyWidget):
         return self._is_closed.is_set()
 
     @property
-    def is_running(self) -> bool:
-        """True while the engine can go on."""
-        return self.runner is not None and self.runner.state != "stopped"
+    def is_stale(self) -> bool:
+        """True if the log has grown and nobody sends what is new: somebody stepped the engine."""
+        return not self.is_live and self._stream.next_event != self.event_log.num_events
+
+    def refresh_stills(self) -> None:
+        """Draw the stored pictures anew if the run has gone on, is at rest, and no page listens."""
+        steps = self.event_log.num_steps
+        if self._has_page or self.is_closed or steps == self._still_steps or not self.displays:
+            return
+        if self.runner is not None and not self.runner.join(0):
+            return
+        self._still_steps = steps
+        for display in list(self.displays):
+            display.refresh_still()
 
     def close(self) -> None:
         """Stop the engine, and send nothing more. Safe to call twice."""
@@ -191,6 +207,7 @@ class RunFeed(anywidget.AnyWidget):
     # ---------------------------------------------------------------- commands
 
     def _on_message(self, _widget: Any, content: dict[str, Any], _buffers: Any) -> None:
+        self._has_page = True
         what = content.get("k")
         if what == "ready":
             with self._sending:

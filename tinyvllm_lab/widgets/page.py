@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from typing import Any
 
@@ -10,12 +9,14 @@ import ipywidgets
 from PIL import Image
 
 from tinyvllm_lab.errors import ConfigError
+from tinyvllm_lab.widgets.display import Displayed
+from tinyvllm_lab.widgets.feed import RunFeed
 from tinyvllm_lab.widgets.panel import Panel
 
 _GAP = 16  # pixels between two stills
 
 
-class PanelPage(ipywidgets.GridBox):
+class PanelPage(Displayed, ipywidgets.GridBox):
     """Panels in a grid; made by `show`."""
 
     def __init__(self, panels: tuple[Panel, ...], columns: int) -> None:
@@ -45,11 +46,14 @@ class PanelPage(ipywidgets.GridBox):
         return out.getvalue()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        picture = base64.b64encode(self.still()).decode()
-        text = ", ".join(repr(panel) for panel in self.panels)
-        return {**data, "image/png": picture, "text/plain": text}, metadata
+        return self._bundle(ipywidgets.GridBox._repr_mimebundle_(self, **kwargs))
+
+    def shown_feeds(self) -> list[RunFeed]:
+        """The feeds of the runs on the page."""
+        return list({panel.feed_id: panel.feed for panel in self.panels}.values())
+
+    def __repr__(self) -> str:
+        return ", ".join(repr(panel) for panel in self.panels)
 
 
 def show(*panels: Panel, columns: int = 1) -> PanelPage:

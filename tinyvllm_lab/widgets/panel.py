@@ -18,7 +18,6 @@ needs of `still`, `palette` and `static/draw.js`.
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,6 +26,7 @@ import traitlets
 
 from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.widgets import cells
+from tinyvllm_lab.widgets.display import Displayed
 from tinyvllm_lab.widgets.esm import STATIC
 from tinyvllm_lab.widgets.feed import RunFeed, busiest_step
 from tinyvllm_lab.widgets.moment import Moment, duration
@@ -35,7 +35,7 @@ from tinyvllm_lab.widgets.still import LegendItem, StillCanvas, frame_still
 SIZES = ("normal", "presenter")
 
 
-class Panel(anywidget.AnyWidget):
+class Panel(Displayed, anywidget.AnyWidget):
     """One picture of a run: live, in replay, and as a still.
 
     Args:
@@ -46,8 +46,7 @@ class Panel(anywidget.AnyWidget):
         size: "normal", or "presenter" for a projector.
         controls: show play, step, scrub, speed and jump.
         name: of the page's debug hook `window.__tinyvllm[name]`; None: the panel's name.
-        still_step: the step that the still shows; None: the busiest one, or the newest of a
-            run that still goes on.
+        still_step: the step that the still shows; None: the busiest one.
         options: for the panel, by name.
 
     Attributes:
@@ -124,10 +123,7 @@ class Panel(anywidget.AnyWidget):
 
     def _moment(self) -> Moment:
         log = self.feed.event_log
-        step = self.still_step
-        if step is None:
-            step = log.num_steps - 1 if self.feed.is_running else busiest_step(log)
-        return Moment.of(log, step)
+        return Moment.of(log, busiest_step(log) if self.still_step is None else self.still_step)
 
     def still_height(self, moment: Moment) -> float:
         """Height of the picture in px, without title, legend and caption."""
@@ -143,12 +139,11 @@ class Panel(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """The widget, and its picture for those who cannot show a widget."""
-        bundle = super()._repr_mimebundle_(**kwargs)
-        if bundle is None:
-            return None
-        data, metadata = bundle
-        picture = base64.b64encode(self.still()).decode()
-        return {**data, "image/png": picture, "text/plain": repr(self)}, metadata
+        return self._bundle(anywidget.AnyWidget._repr_mimebundle_(self, **kwargs))
+
+    def shown_feeds(self) -> list[RunFeed]:
+        """The feed of the run."""
+        return [self.feed]
 
     def __repr__(self) -> str:
         log = self.feed.event_log

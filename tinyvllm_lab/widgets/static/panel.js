@@ -42,6 +42,7 @@ import { count, describeStep, duration, nameOf, sourceOf } from "./words.js";
  * @property {(scene: Scene) => string} [describe] words for screen readers, besides the step's
  */
 
+const WORDS_MS = 400; // while it moves, the words for screen readers follow so often
 const SIZES = { normal: 12, presenter: 19 };
 
 /** @param {string} tag @param {string} name @param {Element | null} [parent] @returns {any} */
@@ -63,6 +64,7 @@ class Frame {
     this.surface = new Surface(element("canvas", "tvl-canvas"));
     this.surface.canvas.setAttribute("role", "img");
     this.lastDraw = 0;
+    this.lastWords = -Infinity;
     this.asked = 0;
     this.draws = 0;
     this.legendKey = "";
@@ -169,10 +171,13 @@ class Frame {
     const clock = run.series.clockEnd.values[row] - run.series.clock.values[0];
     this.now.textContent = run.numSteps
       ? `step ${count(step)} of ${count(run.lastStep)} · ${duration(clock)}` : "no step yet";
+    this.writeLegend(scene);
+    const moves = this.store.playing || this.store.follows;
+    if (moves && this.lastDraw - this.lastWords < WORDS_MS) return;
+    this.lastWords = this.lastDraw;
     const text = describeStep(run, step, scene.state);
     this.surface.canvas.setAttribute("aria-label", [text, this.view.describe?.(scene)].join(" ").trim());
-    if (!this.store.playing && !this.store.follows) this.words.textContent = text;
-    this.writeLegend(scene);
+    if (!moves) this.words.textContent = text;
   }
 
   /** @param {Scene} scene */
