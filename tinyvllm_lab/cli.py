@@ -163,8 +163,13 @@ def replay_command(
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def lab(context: typer.Context) -> None:
     """Open JupyterLab on chapter 00. Further options go to JupyterLab, such as --no-browser."""
-    from tinyvllm_lab.course.lab import lab_command, trust
-
+    try:
+        from tinyvllm_lab.course.lab import lab_command, trust
+    except ModuleNotFoundError as error:
+        raise TinyVllmError(
+            f"The package {error.name!r} is not installed, which JupyterLab needs.",
+            fix="make lab (in the clone), or: pip install -e '.[lab]'",
+        ) from None
     trust()
     command = lab_command(context.args)
     if os.name == "posix":

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from tinyvllm_lab import cli
 from tinyvllm_lab.engine.config import EngineConfig, field_specs
 from tinyvllm_lab.engine.sampling_params import SamplingParams
-from tinyvllm_lab.errors import RequestRefused
+from tinyvllm_lab.errors import RequestRefused, TinyVllmError
 
 TRACES = Path(__file__).parents[1] / "data/vllm_traces"
 runner = CliRunner()
@@ -153,6 +153,15 @@ def test_our_errors_are_three_lines_and_no_traceback(tmp_path: Path) -> None:
     done = run("replay", str(broken))
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
+
+
+def test_lab_without_jupyter_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nbformat", None)
+    monkeypatch.setitem(sys.modules, "nbformat.sign", None)
+    monkeypatch.delitem(sys.modules, "tinyvllm_lab.course.lab", raising=False)
+    error = invoke("lab").exception
+    assert isinstance(error, TinyVllmError)
+    assert "[lab]" in error.fix
 
 
 def test_help_and_version_import_neither_torch_nor_jupyter() -> None:
