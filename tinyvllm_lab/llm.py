@@ -42,7 +42,8 @@ class LLM:
         dtype: of weights and KV cache; None: as in the file.
         engine_config: the knobs. `max_model_len` is lowered to the positions that the model knows.
         device: None: a GPU if there is one, else the CPU.
-        kernels: "torch", or your own functions by operation (chapter 06).
+        kernels: "torch"; "cpu" or "cuda" for the course's kernels; or your own functions by
+            operation (chapters 06, 07 and 11).
         sampler: your own choice of tokens (chapter 04); None: `Sampler`.
         engine_options: further arguments of `Engine`: `scheduler`, `block_pool`, `log`, …
 

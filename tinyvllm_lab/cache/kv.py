@@ -135,16 +135,23 @@ class PagedKV(_Slots):
 
         Beyond the end of a request's block table they are the null block's.
         """
-        width = -(-max_len // self.block_size)
-        tables = [request.block_table for request in requests]
-        padded = [table[:width] + [0] * (width - len(table)) for table in tables]
-        blocks = np.array(padded, dtype=np.int64)  # [requests, width]
+        blocks = self.block_tables(requests, max_len)  # [requests, width]
         slots = blocks[:, :, None] * self.block_size + np.arange(self.block_size)
         return slots.reshape(len(requests), -1)[:, :max_len]
 
+    def block_tables(self, requests: Sequence[KVHolder], max_len: int) -> IntArray:
+        """Blocks of the first `max_len` tokens of each request: `[requests, blocks]`.
+
+        Beyond the end of a request's own table stands the null block.
+        """
+        width = -(-max_len // self.block_size)
+        tables = [request.block_table for request in requests]
+        padded = [table[:width] + [0] * (width - len(table)) for table in tables]
+        return np.array(padded, dtype=np.int64)
+
     def copy_blocks(self, pairs: Pairs) -> None:
         """Copy-on-write: (source block, target block), as if done one after the other."""
-        for sources, targets in _independent(pairs):
+        for sources, targets in independent_copies(pairs):
             for strip in (self.key, self.value):
                 strip[:, targets] = strip[:, sources]
 
@@ -185,7 +192,7 @@ def _copy_between(source: Tensor, target: Tensor, pairs: Pairs) -> None:
     target[:, targets] = source[:, sources].to(target.device)
 
 
-def _independent(pairs: Pairs) -> Iterator[tuple[list[int], list[int]]]:
+def independent_copies(pairs: Pairs) -> Iterator[tuple[list[int], list[int]]]:
     """Cut a list of copies where one reads or overwrites what an earlier one wrote.
 
     Within a piece all sources can be read first and all targets written then.

@@ -10,8 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tinyvllm_lab.cache.kv import KVCache
+from tinyvllm_lab.cache.kv import KVCache, PagedKV
 from tinyvllm_lab.engine.plan import StepPlan
+from tinyvllm_lab.engine.request import Request
 from tinyvllm_lab.model.layers import causal_mask
 
 IntArray = npt.NDArray[np.int64]
@@ -61,6 +62,25 @@ class Prefill:
 
 
 @dataclass(slots=True)
+class BlockTables:
+    """What kernels that follow block tables by themselves need to know of a batch (chapter 11).
+
+    Attributes:
+        block_tables: `[sequences, blocks]`, int32: the blocks of each sequence, in order; behind
+            its last one stands the null block.
+        seq_lens: `[sequences]`, int32: tokens of each sequence, those of this step among them.
+        query_start_loc: `[prefills + 1]`, int32: where each sequence behind the decodes begins
+            among their tokens, and, last, how many tokens those are.
+        max_decode_len: the longest of the sequences with one token; 0 if there is none.
+    """
+
+    block_tables: Tensor
+    seq_lens: Tensor
+    query_start_loc: Tensor
+    max_decode_len: int
+
+
+@dataclass(slots=True)
 class CachedBatch:
     """A ragged batch and where its keys and values lie. Sequences with one token stand first.
 
@@ -71,6 +91,7 @@ class CachedBatch:
         decode_slots: `[num_decodes, context]`: what they read, padded to the longest.
         decode_mask: `[num_decodes, context]`: 0, or -inf on the padding; None without padding.
         prefills: the other sequences.
+        tables: the same for kernels; None where the KV memory is not paged.
     """
 
     tokens: RaggedTokens
@@ -79,6 +100,7 @@ class CachedBatch:
     decode_slots: Tensor
     decode_mask: Tensor | None
     prefills: list[Prefill] = field(default_factory=list)
+    tables: BlockTables | None = None
 
 
 def ragged_tokens(
@@ -125,7 +147,8 @@ def cached_batch(
     lens = [plan.num_tokens[row] for row in rows]
     tokens = ragged_tokens(plan, rows, starts, lens, device)
     contexts = np.add(starts, lens)  # [sequences]
-    table = kv.slot_table([plan.requests[row] for row in rows], int(contexts.max()))
+    requests = [plan.requests[row] for row in rows]
+    table = kv.slot_table(requests, int(contexts.max()))
     slots = table[np.repeat(np.arange(len(rows)), lens), tokens.host_positions]  # [num_tokens]
     num_decodes = lens.count(1)
     decode_slots, decode_mask = _decode_context(table[:num_decodes], contexts[:num_decodes], dtype)
@@ -141,6 +164,28 @@ def cached_batch(
         decode_slots.to(device),
         None if decode_mask is None else decode_mask.to(device),
         prefills,
+        _block_tables(kv, requests, contexts, lens, device) if isinstance(kv, PagedKV) else None,
+    )
+
+
+def _block_tables(
+    kv: PagedKV,
+    requests: Sequence[Request],
+    contexts: IntArray,
+    lens: list[int],
+    device: torch.device,
+) -> BlockTables:
+    num_decodes = lens.count(1)
+    starts = np.cumsum([0, *lens[num_decodes:]])  # [prefills + 1]
+
+    def int32(array: IntArray) -> Tensor:
+        return torch.from_numpy(array.astype(np.int32)).to(device)
+
+    return BlockTables(
+        int32(kv.block_tables(requests, int(contexts.max()))),
+        int32(contexts),
+        int32(starts),
+        int(contexts[:num_decodes].max(initial=0)),
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -13,14 +14,20 @@ from tinyvllm_lab.cache.kv import ContiguousKV, KVCache, PagedKV
 from tinyvllm_lab.engine.attention import CachedAttention
 from tinyvllm_lab.engine.batch import CachedBatch, RaggedTokens, cached_batch, ragged_tokens
 from tinyvllm_lab.engine.config import EngineConfig
+from tinyvllm_lab.engine.kernel_attention import (
+    KernelAttention,
+    Kernels,
+    copy_blocks,
+    resolve_kernels,
+)
 from tinyvllm_lab.engine.plan import StepPlan, StepResult
 from tinyvllm_lab.engine.request import Request
-from tinyvllm_lab.errors import ConfigError, EngineError
+from tinyvllm_lab.errors import EngineError
 from tinyvllm_lab.model.layers import CausalAttention, fused_causal_attention
 from tinyvllm_lab.model.llama import AttentionBackend, LlamaModel
 from tinyvllm_lab.model.sampling import Sampler
 
-Kernels = str | Mapping[str, Callable[..., Any]]
+AttentionFactory = Callable[[KVCache, CachedBatch], AttentionBackend]
 
 
 class TokenSampler(Protocol):
@@ -63,13 +70,16 @@ class TorchExecutor:
     Args:
         model: the weights.
         config: sizes of the KV cache, allocator, preemption.
-        kernels: "torch", or own functions by operation (see `TorchOps`).
+        kernels: "torch"; "cpu" or "cuda" for the course's kernels; or own functions by operation
+            (see `kernel_attention`).
         sampler: chooses the tokens; None: the course's own.
-        attention: makes the attention backend of a step from KV tensors and batch.
+        attention: makes the attention backend of a step from KV tensors and batch; None: the one
+            that goes with `kernels`.
 
     Raises:
         CacheError: there is no memory for the KV tensors.
-        ConfigError: `kernels` is unknown.
+        ConfigError: `kernels` is unknown, or does not go with model or config.
+        KernelError: the kernels' back end is not usable here.
     """
 
     def __init__(
@@ -79,14 +89,16 @@ class TorchExecutor:
         *,
         kernels: Kernels = "torch",
         sampler: TokenSampler | None = None,
-        attention: Callable[[KVCache, CachedBatch], AttentionBackend] = CachedAttention,
+        attention: AttentionFactory | None = None,
     ) -> None:
-        self.model = _with_kernels(model, kernels)
+        model_ops, self._cache_ops = resolve_kernels(kernels, model, config)
+        self.model = model.with_ops(model.ops.with_kernels(model_ops)) if model_ops else model
         self.config = config
         self.kv = make_kv(model, config) if config.use_kv_cache else None
         self.sampler = sampler or Sampler()
         self.counters = Counters()
-        self._attention = attention
+        on_kernels = partial(KernelAttention, self._cache_ops) if self._cache_ops else None
+        self._attention: AttentionFactory = attention or on_kernels or CachedAttention
         self._closed = False
 
     @torch.inference_mode()
@@ -95,7 +107,10 @@ class TorchExecutor:
         if isinstance(self.kv, PagedKV):
             self.kv.swap_out(plan.swap_out)
             self.kv.swap_in(plan.swap_in)
-            self.kv.copy_blocks(plan.copies)
+            if self._cache_ops:
+                copy_blocks(self._cache_ops, self.kv, plan.copies)
+            else:
+                self.kv.copy_blocks(plan.copies)
         elif self.kv is not None:
             self.kv.move(plan.moves)
 
@@ -163,13 +178,3 @@ def make_kv(model: LlamaModel, config: EngineConfig) -> KVCache:
         host_blocks = config.num_host_blocks if config.preemption == "swap" else 0
         return PagedKV(shape.num_layers, config.num_blocks, config.block_size, *heads, host_blocks)
     return ContiguousKV(shape.num_layers, config.num_usable_blocks * config.block_size, *heads)
-
-
-def _with_kernels(model: LlamaModel, kernels: Kernels) -> LlamaModel:
-    if isinstance(kernels, Mapping):
-        return model.with_ops(model.ops.with_kernels(kernels))
-    if kernels != "torch":
-        raise ConfigError(
-            f"kernels is {kernels!r}.", "'torch', or a mapping from operation to function"
-        )
-    return model

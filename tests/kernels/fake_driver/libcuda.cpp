@@ -64,15 +64,20 @@ SIMT_API int simt_launch(const simt::LaunchRequest* request);
 
 // ---- device and context -----------------------------------------------------------------------
 API cuInit(unsigned) {
-    return access("/dev/nvidiactl", F_OK) == 0 ? fail(kNoDevice, "a real driver is here") : kSuccess;
+    return access("/dev/nvidiactl", F_OK) == 0 ? fail(kNoDevice, "a real driver is here")
+                                               : kSuccess;
 }
 API cuDriverGetVersion(int* version) { return *version = 13000, kSuccess; }
 API cuDeviceGetCount(int* count) { return *count = 1, kSuccess; }
-API cuDeviceGet(int* device, int index) { return *device = index, index == 0 ? kSuccess : kInvalidDevice; }
+API cuDeviceGet(int* device, int index) {
+    return *device = index, index == 0 ? kSuccess : kInvalidDevice;
+}
 API cuDeviceGetName(char* name, int length, int) {
     return snprintf(name, static_cast<size_t>(length), "fake driver on the CPU"), kSuccess;
 }
-API cuDeviceComputeCapability(int* major, int* minor, int) { return *major = 8, *minor = 0, kSuccess; }
+API cuDeviceComputeCapability(int* major, int* minor, int) {
+    return *major = 8, *minor = 0, kSuccess;
+}
 API cuDeviceTotalMem_v2(size_t* bytes, int) {
     return *bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * 4096, kSuccess;
 }
@@ -82,9 +87,9 @@ API cuMemGetInfo_v2(size_t* free, size_t* total) {
 }
 API cuDeviceGetAttribute(int* value, int attribute, int) {
     static const std::map<int, int> known = {
-        {1, 1024},      {2, 1024},   {3, 1024},  {4, 64},  {5, 2147483647},     {6, 65535},
-        {7, 65535},     {8, 49152},  {9, 65536}, {10, 32}, {12, 65536},         {13, 1000000},
-        {16, 1},        {39, 2048},  {75, 8},    {76, 0},  {81, 228 * 1024},    {97, kMaxDynamicShared},
+        {1, 1024},  {2, 1024},  {3, 1024},  {4, 64},  {5, 2147483647},  {6, 65535},
+        {7, 65535}, {8, 49152}, {9, 65536}, {10, 32}, {12, 65536},      {13, 1000000},
+        {16, 1},    {39, 2048}, {75, 8},    {76, 0},  {81, 228 * 1024}, {97, kMaxDynamicShared},
         {100, 1} /* kernels reach host memory through the host's page tables */};
     const auto found = known.find(attribute);
     return *value = found == known.end() ? 0 : found->second, kSuccess;
@@ -103,7 +108,9 @@ API cuCtxPopCurrent_v2(void** context) {
     if (context) *context = contexts.back();
     return contexts.pop_back(), kSuccess;
 }
-API cuCtxGetDevice(int* device) { return *device = 0, contexts.empty() ? kInvalidContext : kSuccess; }
+API cuCtxGetDevice(int* device) {
+    return *device = 0, contexts.empty() ? kInvalidContext : kSuccess;
+}
 API cuCtxAttach(void** context, unsigned) {
     if (contexts.empty()) return kInvalidContext;
     return *context = contexts.back(), kSuccess;
@@ -128,7 +135,9 @@ static void* host(DevicePointer p) { return reinterpret_cast<void*>(p); }
 static int allocate(void** memory, size_t bytes, size_t alignment) {
     return posix_memalign(memory, alignment, bytes ? bytes : 1) ? kOutOfMemory : kSuccess;
 }
-API cuMemAlloc_v2(DevicePointer* p, size_t bytes) { return allocate(reinterpret_cast<void**>(p), bytes, 256); }
+API cuMemAlloc_v2(DevicePointer* p, size_t bytes) {
+    return allocate(reinterpret_cast<void**>(p), bytes, 256);
+}
 API cuMemFree_v2(DevicePointer p) { return free(host(p)), kSuccess; }
 API cuMemHostAlloc(void** p, size_t bytes, unsigned) { return allocate(p, bytes, 4096); }
 API cuMemFreeHost(void* p) { return free(p), kSuccess; }
@@ -137,17 +146,27 @@ API cuMemHostGetDevicePointer_v2(DevicePointer* device, void* p, unsigned) {
 }
 API cuMemHostRegister_v2(void*, size_t, unsigned) { return kSuccess; }
 API cuMemHostUnregister(void*) { return kSuccess; }
-API cuMemcpyHtoD_v2(DevicePointer to, const void* from, size_t n) { return memcpy(host(to), from, n), kSuccess; }
-API cuMemcpyDtoH_v2(void* to, DevicePointer from, size_t n) { return memcpy(to, host(from), n), kSuccess; }
+API cuMemcpyHtoD_v2(DevicePointer to, const void* from, size_t n) {
+    return memcpy(host(to), from, n), kSuccess;
+}
+API cuMemcpyDtoH_v2(void* to, DevicePointer from, size_t n) {
+    return memcpy(to, host(from), n), kSuccess;
+}
 API cuMemcpyDtoD_v2(DevicePointer to, DevicePointer from, size_t n) {
     return memmove(host(to), host(from), n), kSuccess;
 }
-API cuMemcpyHtoDAsync_v2(DevicePointer to, const void* from, size_t n, void*) { return cuMemcpyHtoD_v2(to, from, n); }
-API cuMemcpyDtoHAsync_v2(void* to, DevicePointer from, size_t n, void*) { return cuMemcpyDtoH_v2(to, from, n); }
+API cuMemcpyHtoDAsync_v2(DevicePointer to, const void* from, size_t n, void*) {
+    return cuMemcpyHtoD_v2(to, from, n);
+}
+API cuMemcpyDtoHAsync_v2(void* to, DevicePointer from, size_t n, void*) {
+    return cuMemcpyDtoH_v2(to, from, n);
+}
 API cuMemcpyDtoDAsync_v2(DevicePointer to, DevicePointer from, size_t n, void*) {
     return cuMemcpyDtoD_v2(to, from, n);
 }
-API cuMemsetD8_v2(DevicePointer p, unsigned char value, size_t n) { return memset(host(p), value, n), kSuccess; }
+API cuMemsetD8_v2(DevicePointer p, unsigned char value, size_t n) {
+    return memset(host(p), value, n), kSuccess;
+}
 API cuMemsetD32_v2(DevicePointer p, unsigned value, size_t n) {
     return std::fill_n(static_cast<unsigned*>(host(p)), n, value), kSuccess;
 }
@@ -182,8 +201,9 @@ API cuModuleLoadData(void** module, const void* image) {
     if (write(file, image, bytes) != static_cast<ssize_t>(bytes)) return close(file), kInvalidImage;
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    // The file stays open: dlopen knows libraries by path, and would take the next module, if it got
+    // this file's number, for this one.
     void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    close(file);
     if (!library) return fail(kInvalidImage, dlerror());
     return *module = new Module{library, {}}, kSuccess;
 }
@@ -194,7 +214,8 @@ API cuModuleUnload(void*) { return kSuccess; }
 API cuModuleGetFunction(void** function, void* handle, const char* name) {
     Module& module = *static_cast<Module*>(handle);
     const std::string symbol = std::string("simt_kernel_") + name;
-    const auto* kernel = static_cast<const simt::KernelInfo*>(dlsym(module.library, symbol.c_str()));
+    const auto* kernel =
+        static_cast<const simt::KernelInfo*>(dlsym(module.library, symbol.c_str()));
     if (!kernel) return kNotFound;
     std::unique_ptr<Function>& known = module.functions[name];
     if (!known) known.reset(new Function{kernel});
@@ -202,7 +223,7 @@ API cuModuleGetFunction(void** function, void* handle, const char* name) {
 }
 API cuFuncGetAttribute(int* value, int attribute, void* function) {
     constexpr int kMaxThreads = 0, kMaxDynamic = 8;
-    *value = attribute == kMaxThreads  ? 1024
+    *value = attribute == kMaxThreads   ? 1024
              : attribute == kMaxDynamic ? static_cast<Function*>(function)->max_dynamic_shared
                                         : 0;
     return kSuccess;
@@ -212,7 +233,9 @@ API cuFuncSetAttribute(void* function, int attribute, int value) {
     if (value > kMaxDynamicShared) return kInvalidValue;
     return static_cast<Function*>(function)->max_dynamic_shared = value, kSuccess;
 }
-API cuFuncSetBlockShape(void*, int x, int y, int z) { return x * y * z > 1024 ? kInvalidValue : kSuccess; }
+API cuFuncSetBlockShape(void*, int x, int y, int z) {
+    return x * y * z > 1024 ? kInvalidValue : kSuccess;
+}
 API cuFuncSetCacheConfig(void*, int) { return kSuccess; }
 
 // ---- launches ---------------------------------------------------------------------------------------
@@ -231,17 +254,17 @@ static bool unpack(const simt::KernelInfo& kernel, void** extra, std::vector<voi
         offset += size;
     }
     if (offset == bytes) return true;
-    snprintf(last_error, sizeof last_error, "%s: the arguments are %zu bytes, the kernel takes %zu", kernel.name,
-             bytes, offset);
+    snprintf(last_error, sizeof last_error, "%s: the arguments are %zu bytes, the kernel takes %zu",
+             kernel.name, bytes, offset);
     return false;
 }
 
-API cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                   unsigned shared, void*, void** params, void** extra) {
+API cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, void*, void** params, void** extra) {
     if (contexts.empty()) return kInvalidContext;
     const Function& function = *static_cast<Function*>(handle);
-    if (static_cast<int>(shared) > function.max_dynamic_shared || !(gx && gy && gz && bx && by && bz) ||
-        static_cast<size_t>(bx) * by * bz > 1024)
+    if (static_cast<int>(shared) > function.max_dynamic_shared ||
+        !(gx && gy && gz && bx && by && bz) || static_cast<size_t>(bx) * by * bz > 1024)
         return kInvalidValue;
     std::vector<void*> unpacked;
     if (!params && !unpack(*function.kernel, extra, unpacked)) return kLaunchFailed;
