@@ -117,3 +117,10 @@ extern "C" __global__ void waits_forever() {
     if (threadIdx.x < 16) __shfl_sync(FULL, 1, 0);
     else __syncthreads();
 }
+
+// Threads of one block that wait for another warp: they must let it run.
+extern "C" __global__ void polite_wait(int* out, int* flag) {
+    if (threadIdx.x == blockDim.x - 1) atomicExch(flag, 1);
+    while (atomicAdd(flag, 0) == 0) __nanosleep(100);
+    out[threadIdx.x] = 1;
+}

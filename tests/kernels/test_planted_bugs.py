@@ -1,5 +1,7 @@
 """The checker reports each classic bug, on the right line, and accuses no correct kernel."""
 
+import copy
+import json
 import re
 from pathlib import Path
 
@@ -90,17 +92,45 @@ def test_every_kernel_is_covered():
 
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_bug_is_reported_on_its_line(name):
-    args, grid, block, shared = LAUNCHES[name]
+    args, grid, block, shared = copy.deepcopy(LAUNCHES[name])
     function = load(BUGS, checked=True).get_function(name)
     result = check(function, *args, grid=grid, block=block, shared=shared, time_limit=0.2)
     kind, array, line = expectations()[name]
     seen = [(f.kind, f.array if array else "", f.line) for f in result.findings]
-    if kind in ("early_exit", "deadlock"):  # about a thread that waits: the line is in `other`
-        seen += [(f.kind, "", f.other.line) for f in result.findings if f.other]
     assert (kind, array, line) in seen, "\n".join(map(str, result.findings))
     for finding in result.findings:
         assert finding.kernel == name
         assert f"thread {finding.place.thread} of block {finding.place.block}" in finding.message
+
+
+IN_PROCESS = sorted(LAUNCHES.keys() - {"endless_loop", "endless_recursion", "crash"})
+
+
+@pytest.mark.parametrize("name", IN_PROCESS)
+def test_trusted_kernels_can_be_checked_in_this_process(name):
+    args, grid, block, shared = copy.deepcopy(LAUNCHES[name])
+    function = load(BUGS, checked=True).get_function(name)
+    options = {"time_limit": 0.2, "isolate": False}
+    result = check(function, *args, grid=grid, block=block, shared=shared, **options)
+    assert expectations()[name][0] in {finding.kind for finding in result.findings}
+
+
+def test_a_broken_off_kernel_leaves_the_arrays_alone():
+    function = load(BUGS, checked=True).get_function("ragged_grid")
+    out = f32(50)
+    assert not check(function, out, 7.0, grid=2, block=32).completed
+    assert out.tolist() == f32(50).tolist()
+
+
+def test_findings_are_json():
+    args, grid, block, shared = copy.deepcopy(LAUNCHES["neighbour_in_place"])
+    function = load(BUGS, checked=True).get_function("neighbour_in_place")
+    result = check(function, *args, grid=grid, block=block, shared=shared)
+    data = json.loads(json.dumps([finding.to_json() for finding in result.findings]))
+    assert data[0]["kind"] == "race"
+    assert data[0]["array"] == "x"
+    assert data[0]["place"]["text"].startswith("const float left")
+    assert str(result).count("neighbour_in_place: race") == len(data)
 
 
 def test_checked_modules_raise():
@@ -143,7 +173,7 @@ def test_every_correct_kernel_is_covered():
 
 @pytest.mark.parametrize("name", CORRECT)
 def test_no_false_alarm(name):
-    args, grid, block, shared = CORRECT[name]
+    args, grid, block, shared = copy.deepcopy(CORRECT[name])
     function = load(HERE / "correct.cu", checked=True).get_function(name)
     result = check(function, *args, grid=grid, block=block, shared=shared)
     assert result.ok, str(result)

@@ -195,6 +195,13 @@ def test_a_deadlock_is_an_error_and_names_both_places():
         function("waits_forever")(grid=1, block=32)
 
 
+@pytest.mark.parametrize("checked", [False, True])
+def test_sleeping_threads_let_others_run(checked):
+    out = np.zeros(96, np.int32)
+    function("polite_wait", checked=checked)(out, np.zeros(1, np.int32), grid=1, block=96)
+    assert out.all()
+
+
 def test_python_threads_may_launch_at_once():
     kernel, results = function("two_block_sums", "correct.cu"), {}
     x = rng().random((40, 64), dtype=np.float32)

@@ -19,6 +19,7 @@ from pathlib import Path
 from tinyvllm_lab.kernels.build_cache import build_once, cache_dir
 
 VERSION = "2026.1"
+PIP = (sys.executable, "-m", "pip")
 NAME = f"pycuda-{VERSION}-cp{sys.version_info.major}{sys.version_info.minor}"
 
 
@@ -60,8 +61,8 @@ def make_stub(folder: Path) -> None:
 
 
 def unpack_sdist(folder: Path) -> Path:
-    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-build-isolation"]
-    run(*pip, "--no-binary", ":all:", f"pycuda=={VERSION}", cwd=folder)
+    """Download and unpack PyCUDA's source."""
+    run(*PIP, "download", "--no-deps", "--no-binary", "pycuda", f"pycuda=={VERSION}", cwd=folder)
     (archive,) = folder.glob("pycuda-*.tar.gz")
     with tarfile.open(archive) as sdist:
         sdist.extractall(folder, filter="data")
@@ -79,16 +80,16 @@ def _build(target: Path) -> None:
         work = Path(name)
         make_stub(work)
         source = unpack_sdist(work)
-        root = cuda_root()
-        options = [f"--cuda-root={root}", "--no-cuda-enable-curand"]
-        run(*(sys.executable, "configure.py", *options, f"--cudadrv-lib-dir={work}"), cwd=source)
+        settings = {"CUDA_ROOT": str(cuda_root()), "CUDA_ENABLE_CURAND": False}
+        settings["CUDADRV_LIB_DIR"] = [name]
+        lines = [f"{key} = {value!r}" for key, value in settings.items()]
+        (source / "siteconf.py").write_text("\n".join(lines))  # what its configure.py would write
         # --no-as-needed: the extension must name libcuda.so.1, though the stand-in defines nothing.
-        wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-        run(*wheel, "-w", work, ".", cwd=source, LDFLAGS="-Wl,--no-as-needed")
+        linking = {"LDFLAGS": "-Wl,--no-as-needed"}
+        run(*PIP, "wheel", "--no-deps", "-w", work, ".", cwd=source, **linking)
         (built,) = work.glob("pycuda-*.whl")
-        install = [sys.executable, "-m", "pip", "install", "--target", target]
-        run(*install, "--no-deps", built, cwd=work)
-        run(*install, "--no-deps", "pytools", "platformdirs", "mako", "siphash24", cwd=work)
+        needed = ["pytools", "platformdirs", "mako", "siphash24"]
+        run(*PIP, "install", "--target", target, "--no-deps", built, *needed, cwd=work)
 
 
 if __name__ == "__main__":

@@ -86,6 +86,8 @@ def _finding(report: Report, context: Context) -> Finding:
     other = None
     if report.other_thread >= 0:
         other = _place(context, report.other_block, report.other_thread, report.other_pc)
+    if kind == "early_exit" and other:  # the line is where the other one waits
+        place, other = other, place
     finding = Finding(kind, context.kernel, "", place, other, count=report.count)
     if kind == "bad_index":
         finding = replace(finding, array=_indexed_array(place.text, context))
@@ -138,6 +140,10 @@ def _where(finding: Finding) -> str:
     return f"{finding.array!r} at byte {finding.offset}"
 
 
+def _who(place: Place | None) -> str:
+    return f"thread {place.thread} of block {place.block}" if place else "another thread"
+
+
 def _out_of_bounds(f: Finding, r: Report, context: Context) -> str:
     array = next((a for a in context.arrays if a.name == f.array), None)
     where = "memory that belongs to no array"
@@ -177,8 +183,7 @@ _SENTENCES: dict[str, Sentence] = {
         f"divergent barrier: {f.place} came to one __syncthreads, but {f.other} waits at another."
     ),
     "early_exit": lambda f, r, c: (
-        f"early exit: thread {f.place.thread} of block {f.place.block} returned, but {f.other} "
-        "waits for the whole group."
+        f"early exit: {f.place} waits for its whole group, but {_who(f.other)} has returned."
     ),
     "bad_warp_mask": lambda f, r, c: (
         f"bad warp mask {r.value & 0xFFFFFFFF:#010x}: it lacks the bit of the caller, {f.place}."

@@ -4,6 +4,6 @@
 #ifdef NDEBUG
 #define assert(condition) ((void)0)
 #else
-#define assert(condition) \
+#define assert(condition)                                                                          \
     ((condition) ? (void)0 : ::simt_trap("assert(" #condition ")", __FILE__, __LINE__))
 #endif

@@ -12,9 +12,11 @@ struct alignas(2) __nv_bfloat16 {
     SIMT_INLINE __nv_bfloat16(float f) : bits(round_to_nearest_even(f)) {}
     SIMT_INLINE __nv_bfloat16(double f) : __nv_bfloat16(static_cast<float>(f)) {}
     SIMT_INLINE __nv_bfloat16(int f) : __nv_bfloat16(static_cast<float>(f)) {}
-    SIMT_INLINE operator float() const { return __uint_as_float(static_cast<unsigned>(bits) << 16); }
+    SIMT_INLINE operator float() const {
+        return __uint_as_float(static_cast<unsigned>(bits) << 16);
+    }
 
-   private:
+  private:
     static SIMT_INLINE uint16_t round_to_nearest_even(float f) {
         const unsigned u = __float_as_uint(f);
         if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fff;  // CUDA has one NaN

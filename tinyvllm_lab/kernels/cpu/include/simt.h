@@ -94,9 +94,9 @@ struct Caller<Kernel> {
 };
 }  // namespace simt
 // The generated end of each build names every kernel and every dynamic shared array once.
-#define SIMT_KERNEL(NAME) \
+#define SIMT_KERNEL(NAME)                                                                          \
     SIMT_API const ::simt::KernelInfo simt_kernel_##NAME = ::simt::Caller<&NAME>::describe(#NAME);
-#define SIMT_DYNAMIC_SHARED(TYPE, NAME, BYTES)                    \
-    alignas(128) thread_local TYPE NAME[(BYTES) / sizeof(TYPE)]; \
+#define SIMT_DYNAMIC_SHARED(TYPE, NAME, BYTES)                                                     \
+    alignas(128) thread_local TYPE NAME[(BYTES) / sizeof(TYPE)];                                   \
     SIMT_API SIMT_NO_HOOKS void* simt_dynamic_##NAME() { return NAME; }
 #endif  // SIMT_SCAN

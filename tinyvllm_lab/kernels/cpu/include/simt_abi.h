@@ -28,7 +28,17 @@ struct KernelInfo {
 
 // `ballot` gives a mask, `any` and `all` give 0 or 1.
 enum class WarpOp : int {
-    sync, shuffle, ballot, any, all, reduce_add, reduce_min, reduce_max, reduce_and, reduce_or, reduce_xor
+    sync,
+    shuffle,
+    ballot,
+    any,
+    all,
+    reduce_add,
+    reduce_min,
+    reduce_max,
+    reduce_and,
+    reduce_or,
+    reduce_xor
 };
 enum class BarrierOp : int { wait, count, all, any };
 

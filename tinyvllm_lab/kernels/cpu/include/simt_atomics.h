@@ -30,11 +30,11 @@ static SIMT_INLINE T read_modify_write(T* p, Update update) {
 }
 }  // namespace simt
 
-#define SIMT_ATOMIC(NAME, NEXT)                                                              \
-    template <class T>                                                                       \
-    static SIMT_ATOMIC_FUNCTION T NAME(T* p, simt::same_type_t<T> v) {                       \
-        SIMT_NOTE_ATOMIC(p);                                                                 \
-        return simt::read_modify_write(p, [v](T old) SIMT_INLINE_LAMBDA->T { return (NEXT); }); \
+#define SIMT_ATOMIC(NAME, NEXT)                                                                    \
+    template <class T>                                                                             \
+    static SIMT_ATOMIC_FUNCTION T NAME(T* p, simt::same_type_t<T> v) {                             \
+        SIMT_NOTE_ATOMIC(p);                                                                       \
+        return simt::read_modify_write(p, [v](T old) SIMT_INLINE_LAMBDA -> T { return (NEXT); });  \
     }
 #define SIMT_INLINE_LAMBDA SIMT_NO_HOOKS __attribute__((always_inline))
 SIMT_ATOMIC(atomicAdd, old + v)
@@ -42,7 +42,7 @@ SIMT_ATOMIC(atomicSub, old - v)
 SIMT_ATOMIC(atomicExch, ((void)old, v))
 SIMT_ATOMIC(atomicMin, old < v ? old : v)
 SIMT_ATOMIC(atomicMax, old > v ? old : v)
-SIMT_ATOMIC(atomicAnd, old & v)
+SIMT_ATOMIC(atomicAnd, old& v)
 SIMT_ATOMIC(atomicOr, old | v)
 SIMT_ATOMIC(atomicXor, old ^ v)
 SIMT_ATOMIC(atomicInc, old >= v ? 0 : old + 1)
@@ -51,7 +51,8 @@ SIMT_ATOMIC(atomicDec, (old == 0 || old > v) ? v : old - 1)
 #undef SIMT_INLINE_LAMBDA
 
 template <class T>
-static SIMT_ATOMIC_FUNCTION T atomicCAS(T* p, simt::same_type_t<T> expected, simt::same_type_t<T> v) {
+static SIMT_ATOMIC_FUNCTION T atomicCAS(T* p, simt::same_type_t<T> expected,
+                                        simt::same_type_t<T> v) {
     SIMT_NOTE_ATOMIC(p);
     __atomic_compare_exchange(p, &expected, &v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return expected;

@@ -6,8 +6,9 @@ using std::max;
 using std::min;
 namespace simt {
 template <class A, class B>
-using mixed_t = std::enable_if_t<!std::is_same_v<A, B> && std::is_arithmetic_v<A> && std::is_arithmetic_v<B>,
-                                 std::common_type_t<A, B>>;
+using mixed_t =
+    std::enable_if_t<!std::is_same_v<A, B> && std::is_arithmetic_v<A> && std::is_arithmetic_v<B>,
+                     std::common_type_t<A, B>>;
 }  // namespace simt
 // std::min wants two equal types, CUDA's min does not.
 template <class A, class B>
@@ -49,15 +50,25 @@ static SIMT_INLINE float __saturatef(float x) { return x < 0.0f ? 0.0f : x > 1.0
 
 // Loads and stores with a cache hint: the hint has no meaning here.
 template <class T>
-static SIMT_INLINE T __ldg(const T* p) { return *p; }
+static SIMT_INLINE T __ldg(const T* p) {
+    return *p;
+}
 template <class T>
-static SIMT_INLINE T __ldcg(const T* p) { return *p; }
+static SIMT_INLINE T __ldcg(const T* p) {
+    return *p;
+}
 template <class T>
-static SIMT_INLINE T __ldcs(const T* p) { return *p; }
+static SIMT_INLINE T __ldcs(const T* p) {
+    return *p;
+}
 template <class T>
-static SIMT_INLINE void __stcg(T* p, T value) { *p = value; }
+static SIMT_INLINE void __stcg(T* p, T value) {
+    *p = value;
+}
 template <class T>
-static SIMT_INLINE void __stcs(T* p, T value) { *p = value; }
+static SIMT_INLINE void __stcs(T* p, T value) {
+    *p = value;
+}
 
 namespace simt {
 template <class To, class From>

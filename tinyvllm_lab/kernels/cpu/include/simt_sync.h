@@ -23,7 +23,8 @@ static SIMT_INLINE int own_if_past_end(int lane, int width) {
 }
 template <class T>
 static SIMT_INLINE T warp_reduce(unsigned mask, WarpOp op, T value) {
-    return static_cast<T>(simt_warp_op(mask, op, static_cast<uint64_t>(static_cast<int64_t>(value)), 0));
+    return static_cast<T>(
+        simt_warp_op(mask, op, static_cast<uint64_t>(static_cast<int64_t>(value)), 0));
 }
 }  // namespace simt
 
@@ -33,7 +34,8 @@ static SIMT_INLINE T __shfl_sync(unsigned mask, T value, int lane, int width = 3
 }
 template <class T>
 static SIMT_INLINE T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
-    return simt::shuffle_from(mask, value, simt::own_if_past_end(simt::ids.lane ^ lane_mask, width));
+    return simt::shuffle_from(mask, value,
+                              simt::own_if_past_end(simt::ids.lane ^ lane_mask, width));
 }
 template <class T>
 static SIMT_INLINE T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
@@ -43,10 +45,13 @@ static SIMT_INLINE T __shfl_down_sync(unsigned mask, T value, unsigned delta, in
 template <class T>
 static SIMT_INLINE T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
     const int source = simt::ids.lane - static_cast<int>(delta);
-    return simt::shuffle_from(mask, value, source >= simt::segment_start(width) ? source : simt::ids.lane);
+    return simt::shuffle_from(mask, value,
+                              source >= simt::segment_start(width) ? source : simt::ids.lane);
 }
 
-static SIMT_INLINE void __syncwarp(unsigned mask = 0xffffffffu) { simt_warp_op(mask, simt::WarpOp::sync, 0, 0); }
+static SIMT_INLINE void __syncwarp(unsigned mask = 0xffffffffu) {
+    simt_warp_op(mask, simt::WarpOp::sync, 0, 0);
+}
 static SIMT_INLINE unsigned __ballot_sync(unsigned mask, int p) {
     return static_cast<unsigned>(simt_warp_op(mask, simt::WarpOp::ballot, p != 0, 0));
 }
@@ -57,10 +62,10 @@ static SIMT_INLINE int __all_sync(unsigned mask, int p) {
     return static_cast<int>(simt_warp_op(mask, simt::WarpOp::all, p != 0, 0));
 }
 static SIMT_INLINE unsigned __activemask() { return simt_activemask(); }
-#define SIMT_WARP_REDUCE(NAME, OP)                                     \
-    template <class T>                                                 \
-    static SIMT_INLINE T __reduce_##NAME##_sync(unsigned mask, T v) { \
-        return simt::warp_reduce(mask, simt::WarpOp::OP, v);           \
+#define SIMT_WARP_REDUCE(NAME, OP)                                                                 \
+    template <class T>                                                                             \
+    static SIMT_INLINE T __reduce_##NAME##_sync(unsigned mask, T v) {                              \
+        return simt::warp_reduce(mask, simt::WarpOp::OP, v);                                       \
     }
 SIMT_WARP_REDUCE(add, reduce_add)
 SIMT_WARP_REDUCE(min, reduce_min)

@@ -1,14 +1,14 @@
 // simt_types.h: CUDA's vector types, with CUDA's alignment.
 #pragma once
 
-#define SIMT_VECTOR(T, NAME, ALIGN2, ALIGN4)                                               \
-    struct NAME##1 { T x; };                                                               \
-    struct alignas(ALIGN2) NAME##2 { T x, y; };                                            \
-    struct NAME##3 { T x, y, z; };                                                         \
-    struct alignas(ALIGN4) NAME##4 { T x, y, z, w; };                                      \
-    static SIMT_INLINE NAME##1 make_##NAME##1(T x) { return {x}; }                         \
-    static SIMT_INLINE NAME##2 make_##NAME##2(T x, T y) { return {x, y}; }                 \
-    static SIMT_INLINE NAME##3 make_##NAME##3(T x, T y, T z) { return {x, y, z}; }         \
+#define SIMT_VECTOR(T, NAME, ALIGN2, ALIGN4)                                                       \
+    struct NAME##1 { T x; };                                                                       \
+    struct alignas(ALIGN2) NAME##2 { T x, y; };                                                    \
+    struct NAME##3 { T x, y, z; };                                                                 \
+    struct alignas(ALIGN4) NAME##4 { T x, y, z, w; };                                              \
+    static SIMT_INLINE NAME##1 make_##NAME##1(T x) { return {x}; }                                 \
+    static SIMT_INLINE NAME##2 make_##NAME##2(T x, T y) { return {x, y}; }                         \
+    static SIMT_INLINE NAME##3 make_##NAME##3(T x, T y, T z) { return {x, y, z}; }                 \
     static SIMT_INLINE NAME##4 make_##NAME##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 
 SIMT_VECTOR(signed char, char, 2, 4)

@@ -1,23 +1,14 @@
 #include "block.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "check.h"
+#include "lanes.h"
 
 namespace simt {
 
 SIMT_TLS Ids ids;
 SIMT_TLS Block* this_block;
-
-static uint32_t first_lanes(int n) { return n >= kWarp ? ~0u : (1u << n) - 1; }
-static int lowest(uint32_t lanes) { return __builtin_ctz(lanes); }
-
-// Calls f(lane) for each bit that is set.
-template <class F>
-static void for_each_lane(uint32_t lanes, F f) {
-    for (; lanes; lanes &= lanes - 1) f(lowest(lanes));
-}
 
 // ---- life of a block --------------------------------------------------------------------------
 void Block::set_shape(const Launch& launch) {
@@ -34,7 +25,8 @@ void Block::set_shape(const Launch& launch) {
 void Block::reset(uint64_t linear_block) {
     const uint32_t* g = launch_->request.grid;
     linear_block_ = linear_block;
-    ids.block = {static_cast<unsigned>(linear_block % g[0]), static_cast<unsigned>(linear_block / g[0] % g[1]),
+    ids.block = {static_cast<unsigned>(linear_block % g[0]),
+                 static_cast<unsigned>(linear_block / g[0] % g[1]),
                  static_cast<unsigned>(linear_block / g[0] / g[1])};
     live_ = launch_->num_threads;
     num_warps_ = (live_ + kWarp - 1) / kWarp;
@@ -54,7 +46,8 @@ void Block::run(Launch& launch, uint64_t linear_block) {
     launch_ = &launch;
     reset(linear_block);
     start(0);
-    simt_switch(&main_sp_, sp_[0]);  // comes back when the last thread is done, or stop() was called
+    // Comes back when the last thread is done, or when stop() was called.
+    simt_switch(&main_sp_, sp_[0]);
     if (stopped_) stacks_.give_all();
 }
 
@@ -99,16 +92,12 @@ void Block::finish_thread() {
 // ---- the scheduler ----------------------------------------------------------------------------
 // Ready lanes of the own warp first (like a warp in lockstep), then the next warp; -1 if none.
 int Block::next_ready() const {
-    const auto pick = [](uint32_t set, int after) {
-        const uint32_t later = after == 31 ? 0 : set & (~0u << (after + 1));
-        return lowest(later ? later : set);
-    };
     const int w = current_ >> 5;
-    if (warps_[w].ready) return w << 5 | pick(warps_[w].ready, current_ & 31);
-    if (!ready_warps_) return -1;
-    const int next = pick(ready_warps_, w);
-    return next << 5 | lowest(warps_[next].ready);
+    if (warps_[w].ready) return w << 5 | next_after(warps_[w].ready, current_ & 31);
+    return ready_warps_ ? first_ready(next_after(ready_warps_, w)) : -1;
 }
+
+int Block::first_ready(int warp) const { return warp << 5 | lowest(warps_[warp].ready); }
 
 void Block::switch_to(int thread) {
     if (thread < 0) return leave();
@@ -141,8 +130,11 @@ void Block::wait(const void* pc) {
     switch_to(next_ready());
 }
 
+// Every ready thread of the block gets its turn before this one runs again.
 void Block::yield() {
-    const int next = next_ready();
+    const int w = current_ >> 5;
+    const uint32_t later = warps_[w].ready & lanes_after(current_ & 31);
+    const int next = later ? w << 5 | lowest(later) : first_ready(next_after(ready_warps_, w));
     if (next != current_) switch_to(next);
 }
 
@@ -228,26 +220,37 @@ void Block::check_same_op(const Warp& warp, uint32_t mask, WarpOp op) {
         stop(report(Kind::divergent_warp_op, wait_pc_[current_], (current_ & ~31) | lane));
 }
 
-static uint64_t reduce(const Warp& warp, uint32_t lanes, WarpOp op) {
-    int64_t total = static_cast<int64_t>(warp.post[lowest(lanes)].value);
-    for_each_lane(lanes & (lanes - 1), [&](int l) {
-        const int64_t v = static_cast<int64_t>(warp.post[l].value);
-        switch (op) {
-            case WarpOp::reduce_add: total += v; break;
-            case WarpOp::reduce_min: total = std::min(total, v); break;
-            case WarpOp::reduce_max: total = std::max(total, v); break;
-            case WarpOp::reduce_and: total &= v; break;
-            case WarpOp::reduce_or: total |= v; break;
-            default: total ^= v; break;
-        }
-    });
-    return static_cast<uint64_t>(total);
-}
-
 static uint32_t ballot(const Warp& warp, uint32_t lanes) {
     uint32_t votes = 0;
     for_each_lane(lanes, [&](int l) { votes |= static_cast<uint32_t>(warp.post[l].value) << l; });
     return votes;
+}
+
+static int64_t combine(WarpOp op, int64_t a, int64_t b) {
+    switch (op) {
+        case WarpOp::reduce_add: return a + b;
+        case WarpOp::reduce_min: return std::min(a, b);
+        case WarpOp::reduce_max: return std::max(a, b);
+        case WarpOp::reduce_and: return a & b;
+        case WarpOp::reduce_or: return a | b;
+        default: return a ^ b;
+    }
+}
+
+// What all lanes get alike: everything but a shuffle.
+static uint64_t common_result(const Warp& warp, uint32_t lanes, WarpOp op) {
+    switch (op) {
+        case WarpOp::sync: return 0;
+        case WarpOp::ballot: return ballot(warp, lanes);
+        case WarpOp::any: return ballot(warp, lanes) != 0;
+        case WarpOp::all: return ballot(warp, lanes) == lanes;
+        default: break;
+    }
+    int64_t total = static_cast<int64_t>(warp.post[lowest(lanes)].value);
+    for_each_lane(lanes & (lanes - 1), [&](int l) {
+        total = combine(op, total, static_cast<int64_t>(warp.post[l].value));
+    });
+    return static_cast<uint64_t>(total);
 }
 
 void Block::perform(int w, uint32_t mask) {
@@ -255,16 +258,11 @@ void Block::perform(int w, uint32_t mask) {
     const uint32_t lanes = mask & warp.posted;
     const WarpOp op = warp.post[lowest(lanes)].op;
     if (launch_->checker) check_lanes(w, mask);
-    if (op == WarpOp::shuffle) {
-        for_each_lane(lanes, [&](int l) { warp.post[l].result = warp.post[warp.post[l].source_lane & 31].value; });
-    } else {
-        uint64_t result = 0;
-        if (op == WarpOp::ballot) result = ballot(warp, lanes);
-        else if (op == WarpOp::any) result = ballot(warp, lanes) != 0;
-        else if (op == WarpOp::all) result = ballot(warp, lanes) == lanes;
-        else if (op != WarpOp::sync) result = reduce(warp, lanes, op);
-        for_each_lane(lanes, [&](int l) { warp.post[l].result = result; });
-    }
+    const uint64_t common = op == WarpOp::shuffle ? 0 : common_result(warp, lanes, op);
+    for_each_lane(lanes, [&](int l) {
+        Post& post = warp.post[l];
+        post.result = op == WarpOp::shuffle ? warp.post[post.source_lane & 31].value : common;
+    });
     warp.posted &= ~lanes;
     ++warp.epoch;
     make_ready(w, lanes);
@@ -278,66 +276,6 @@ void Block::complete_after_exit(int w) {
         perform(w, mask);
         lanes = warp.posted | 1u << lowest(lanes);  // start over with those that still wait
     }
-}
-
-// What a GPU leaves undefined: lanes of the mask that returned, sources that take no part.
-void Block::check_lanes(int w, uint32_t mask) {
-    const Warp& warp = warps_[w];
-    const uint32_t lanes = mask & warp.posted, gone = mask & warp.exited;
-    const int first = w << 5 | lowest(lanes);
-    if (gone) launch_->checker->add(report(Kind::early_exit, nullptr, first, w << 5 | lowest(gone)));
-    if (warp.post[lowest(lanes)].op != WarpOp::shuffle) return;
-    for_each_lane(lanes, [&](int l) {
-        const int source = warp.post[l].source_lane & 31;
-        if (lanes >> source & 1) return;
-        Report r = report(Kind::inactive_source, wait_pc_[w << 5 | l], -1, w << 5 | l);
-        r.value = source;
-        launch_->checker->add(r);
-    });
-}
-
-// ---- reports ----------------------------------------------------------------------------------
-// About `thread` (the current one if negative) at `pc`, and perhaps another thread that waits.
-Report Block::report(Kind kind, const void* pc, int waiting, int thread) const {
-    Report r{};
-    r.kind = kind;
-    r.region = -1;
-    r.count = 1;
-    r.thread = thread < 0 ? current_ : thread;
-    r.other_thread = waiting;
-    r.block = r.other_block = linear_block_;
-    r.pc = reinterpret_cast<uint64_t>(pc);
-    if (waiting >= 0) r.other_pc = reinterpret_cast<uint64_t>(wait_pc_[waiting]);
-    return r;
-}
-
-// One report for each place where threads wait: `thread` is the first of `value` threads there.
-void Block::report_deadlock() {
-    Report places[8];
-    int num_places = 0;
-    for (int t = 0; t < launch_->num_threads; ++t) {
-        const Warp& warp = warps_[t >> 5];
-        if (warp.exited >> (t & 31) & 1) continue;
-        const uint64_t pc = reinterpret_cast<uint64_t>(wait_pc_[t]);
-        Report* place = std::find_if(places, places + num_places, [&](const Report& r) { return r.pc == pc; });
-        if (place == places + 8) continue;
-        if (place == places + num_places) {
-            places[num_places++] = report(Kind::deadlock, wait_pc_[t], -1, t);
-            const bool in_warp_op = warp.posted >> (t & 31) & 1;
-            snprintf(place->text, sizeof place->text, in_warp_op ? "a warp operation" : "a barrier");
-        }
-        ++place->value;
-    }
-    for (int i = 0; i < num_places; ++i) launch_->add_and_stop(places[i]);
-    stopped_ = true;
-}
-
-// Ends the launch: this fiber and all others of the block are never resumed.
-void Block::stop(const Report& r) {
-    launch_->add_and_stop(r);
-    stopped_ = true;
-    simt_switch(&sp_[current_], main_sp_);
-    __builtin_unreachable();
 }
 
 }  // namespace simt

@@ -24,7 +24,7 @@ struct Warp {
 };
 
 class Block {
-   public:
+  public:
     void run(Launch& launch, uint64_t linear_block);
 
     // Called on a fiber, for the thread that runs now.
@@ -38,13 +38,15 @@ class Block {
     void forget_launch() { launch_ = nullptr; }
     Checker* checker() const { return launch_ ? launch_->checker : nullptr; }
     int thread() const { return current_; }
-    uint32_t active_lanes() const { return warps_[current_ >> 5].exists & ~warps_[current_ >> 5].exited; }
+    uint32_t active_lanes() const {
+        return warps_[current_ >> 5].exists & ~warps_[current_ >> 5].exited;
+    }
     uint64_t linear_block() const { return linear_block_; }
     uint32_t barrier_epoch() const { return barrier_epoch_; }
     uint32_t warp_epoch() const { return warps_[current_ >> 5].epoch; }
     const char* stack() const { return stacks_.bottom(stack_of_[current_]); }
 
-   private:
+  private:
     static void fiber_main();
     void reset(uint64_t linear_block);
     void finish_thread();
@@ -57,6 +59,7 @@ class Block {
     }
     void leave();
     int next_ready() const;
+    int first_ready(int warp) const;
     void make_ready(int warp, uint32_t lanes);
     void wait(const void* pc);
     void release_barrier();

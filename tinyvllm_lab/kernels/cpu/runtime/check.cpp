@@ -24,7 +24,8 @@ Checker::Checker(CheckRequest& request, ReportLog& log)
 
 // ---- each load and store ------------------------------------------------------------------------
 void Checker::on_access(const void* p, int size, Access kind, const void* pc, bool aligned) {
-    const uint64_t address = reinterpret_cast<uint64_t>(p), end = address + static_cast<uint64_t>(size);
+    const uint64_t address = reinterpret_cast<uint64_t>(p),
+                   end = address + static_cast<uint64_t>(size);
     if (on_own_stack(p) || address - reinterpret_cast<uint64_t>(&ids) < sizeof ids) return;
     last_pc_ = pc;
     ++request_.num_accesses;
@@ -32,20 +33,25 @@ void Checker::on_access(const void* p, int size, Access kind, const void* pc, bo
     const int region = find_region(address, end, pc);
     if (request_.events) log(address, size, static_cast<uint8_t>(kind), region, pc);
     if (region < 0) refuse(Kind::out_of_bounds, address, size, kind, usual_region(pc), pc);
-    if (aligned && address & static_cast<uint64_t>(size - 1)) refuse(Kind::misaligned, address, size, kind, region, pc);
+    if (aligned && address & static_cast<uint64_t>(size - 1))
+        refuse(Kind::misaligned, address, size, kind, region, pc);
     const Region& r = request_.regions[region];
-    if (kind != Access::read && !r.writable) refuse(Kind::read_only_write, address, size, kind, region, pc);
+    if (kind != Access::read && !r.writable)
+        refuse(Kind::read_only_write, address, size, kind, region, pc);
     if (kind == Access::atomic && r.space == Space::global) acquire_and_release(address);
     if (shadows_[region]) check_order(region, address, size, kind, pc);
 }
 
-void Checker::refuse(Kind kind, uint64_t address, int size, Access access, int region, const void* pc) {
+void Checker::refuse(Kind kind, uint64_t address, int size, Access access, int region,
+                     const void* pc) {
     this_block->stop(report(kind, address, size, access, region, pc));
 }
 
 // The region that holds [begin, end), or -1.
 int Checker::find_region(uint64_t begin, uint64_t end, const void* pc) {
-    const auto holds = [&](int i) { return begin >= request_.regions[i].begin && end <= request_.regions[i].end; };
+    const auto holds = [&](int i) {
+        return begin >= request_.regions[i].begin && end <= request_.regions[i].end;
+    };
     auto& last = last_region_[reinterpret_cast<uint64_t>(pc) & 255];
     if (last.pc == pc && holds(last.region)) return last.region;
     for (int i = 0; i < request_.num_regions; ++i) {
@@ -97,7 +103,8 @@ void Checker::log(uint64_t address, int size, uint8_t kind, int region, const vo
 // operation of their warp, or (between blocks) a fence and an atomic that the later block saw.
 bool Checker::ordered(const Mark& earlier, const Mark& now) const {
     if (earlier.empty() || earlier.same_thread(now)) return true;
-    if (earlier.block != now.block) return acquired_for_ == now.block && acquired_.count(earlier.block);
+    if (earlier.block != now.block)
+        return acquired_for_ == now.block && acquired_.count(earlier.block);
     if (earlier.barrier_epoch != now.barrier_epoch) return true;
     return earlier.same_warp(now) && earlier.warp_epoch != now.warp_epoch;
 }
@@ -105,7 +112,8 @@ bool Checker::ordered(const Mark& earlier, const Mark& now) const {
 void Checker::check_order(int region, uint64_t address, int size, Access kind, const void* pc) {
     const Block& block = *this_block;
     const bool shared = request_.regions[region].space == Space::shared;
-    const Mark now{static_cast<uint32_t>(block.linear_block()), block.barrier_epoch(), block.warp_epoch(),
+    const Mark now{static_cast<uint32_t>(block.linear_block()), block.barrier_epoch(),
+                   block.warp_epoch(),
                    static_cast<uint32_t>(reinterpret_cast<uint64_t>(pc) - request_.code_begin),
                    static_cast<uint32_t>(block.thread() + 1)};
     Shadow& shadow = *shadows_[region];
@@ -113,7 +121,8 @@ void Checker::check_order(int region, uint64_t address, int size, Access kind, c
     shadow.cells(address, size, &cell, &last);
     for (; cell != last; ++cell) {
         const auto must_follow = [&](const Mark& earlier, Access how) {
-            if (!ordered(earlier, now)) add(race(shadow.address_of(cell), size, kind, region, pc, earlier, how));
+            if (!ordered(earlier, now))
+                add(race(shadow.address_of(cell), size, kind, region, pc, earlier, how));
         };
         if (shared) {
             cell->forget_other_blocks(now.block);  // shared memory starts anew in each block
@@ -129,14 +138,17 @@ void Checker::check_order(int region, uint64_t address, int size, Access kind, c
             must_follow(cell->reads.last, Access::read);
             must_follow(cell->reads.other, Access::read);
         }
-        if (kind == Access::write) cell->write = now;
-        else if (kind == Access::read) cell->reads.add(now);
-        else cell->atomics.add(now);
+        if (kind == Access::write)
+            cell->write = now;
+        else if (kind == Access::read)
+            cell->reads.add(now);
+        else
+            cell->atomics.add(now);
     }
 }
 
-Report Checker::race(uint64_t address, int size, Access access, int region, const void* pc, const Mark& earlier,
-                     Access how) const {
+Report Checker::race(uint64_t address, int size, Access access, int region, const void* pc,
+                     const Mark& earlier, Access how) const {
     Report r = report(Kind::race, address, size, access, region, pc);
     r.other_access = how;
     r.other_thread = static_cast<int32_t>(earlier.thread());
@@ -160,7 +172,8 @@ void Checker::acquire_and_release(uint64_t address) {
 }
 
 // ---- reports --------------------------------------------------------------------------------------
-Report Checker::report(Kind kind, uint64_t address, int size, Access access, int region, const void* pc) const {
+Report Checker::report(Kind kind, uint64_t address, int size, Access access, int region,
+                       const void* pc) const {
     Report r = this_block->report(kind, pc);
     r.address = address;
     r.size = size;

@@ -46,7 +46,7 @@ struct CheckRequest {
 };
 
 class Checker {
-   public:
+  public:
     Checker(CheckRequest& request, ReportLog& log);
 
     void on_access(const void* address, int size, Access kind, const void* pc, bool aligned);
@@ -60,7 +60,7 @@ class Checker {
     const void* last_pc() const { return last_pc_; }
     const CheckRequest& request() const { return request_; }
 
-   private:
+  private:
     void on_event(EventKind kind, const void* pc);
     void log(uint64_t address, int size, uint8_t kind, int region, const void* pc);
     void check_time(const void* pc);
@@ -68,17 +68,18 @@ class Checker {
     int usual_region(const void* pc) const;
     void check_order(int region, uint64_t address, int size, Access kind, const void* pc);
     bool ordered(const Mark& earlier, const Mark& now) const;
-    Report race(uint64_t address, int size, Access access, int region, const void* pc, const Mark& earlier,
-                Access how) const;
-    [[noreturn]] __attribute__((cold)) void refuse(Kind kind, uint64_t address, int size, Access access, int region,
-                                                   const void* pc);
+    Report race(uint64_t address, int size, Access access, int region, const void* pc,
+                const Mark& earlier, Access how) const;
+    [[noreturn]] __attribute__((cold)) void refuse(Kind kind, uint64_t address, int size,
+                                                   Access access, int region, const void* pc);
     void acquire_and_release(uint64_t address);
-    Report report(Kind kind, uint64_t address, int size, Access access, int region, const void* pc) const;
+    Report report(Kind kind, uint64_t address, int size, Access access, int region,
+                  const void* pc) const;
 
     CheckRequest& request_;
     ReportLog& log_;
     std::vector<std::unique_ptr<Shadow>> shadows_;  // one a region; null where nobody writes
-    std::unordered_map<uint64_t, int> seen_;         // which report a kind and pair of places has
+    std::unordered_map<uint64_t, int> seen_;        // which report a kind and pair of places has
     struct {
         const void* pc;
         int region;

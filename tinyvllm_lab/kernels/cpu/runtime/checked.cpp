@@ -39,13 +39,17 @@ static uint64_t interrupted_at(const void* context) {
 static void on_signal(int signal, siginfo_t* info, void* context) {
     const CheckRequest& check = child_launch->checker->request();
     uint64_t pc = interrupted_at(context);
-    if (pc >= check.code_begin && pc < check.code_end) ++pc;  // readers expect a return address
-    else pc = reinterpret_cast<uint64_t>(child_launch->checker->last_pc());
+    if (pc >= check.code_begin && pc < check.code_end)
+        ++pc;  // readers expect a return address
+    else
+        pc = reinterpret_cast<uint64_t>(child_launch->checker->last_pc());
 
     const uint64_t address = reinterpret_cast<uint64_t>(info->si_addr);
     const uint64_t stack = reinterpret_cast<uint64_t>(this_block->stack());
     const bool in_guard = signal == SIGSEGV && address < stack && address >= stack - kGuardBytes;
-    const Kind kind = signal == SIGALRM ? Kind::time_limit : in_guard ? Kind::stack_overflow : Kind::crash;
+    const Kind kind = signal == SIGALRM ? Kind::time_limit
+                      : in_guard        ? Kind::stack_overflow
+                                        : Kind::crash;
     Report report = this_block->report(kind, reinterpret_cast<const void*>(pc));
     snprintf(report.text, sizeof report.text, "%s", strsignal(signal));
     child_launch->add(report);
@@ -56,15 +60,17 @@ static void catch_signals(double time_limit_s) {
     static char handler_stack[64 << 10];
     const stack_t stack{handler_stack, 0, sizeof handler_stack};
     sigaltstack(&stack, nullptr);
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM}) sigaction(signal, &action, nullptr);
+    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM})
+        sigaction(signal, &action, nullptr);
     // A little after the checker's own clock, which knows the line better.
     const double limit = time_limit_s + 0.2;
     itimerval timer{};
     timer.it_value.tv_sec = static_cast<time_t>(limit);
-    timer.it_value.tv_usec = static_cast<suseconds_t>((limit - static_cast<double>(timer.it_value.tv_sec)) * 1e6);
+    timer.it_value.tv_usec =
+        static_cast<suseconds_t>((limit - static_cast<double>(timer.it_value.tv_sec)) * 1e6);
     setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
@@ -79,13 +85,15 @@ static void catch_signals(double time_limit_s) {
 
 static int wait_for(pid_t pid, const LaunchRequest& request) {
     int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
     if (WIFEXITED(status)) return WEXITSTATUS(status);
     Report report{};
     report.kind = Kind::crash;
     report.region = report.other_thread = -1;
     snprintf(report.text, sizeof report.text, "%s", strsignal(WTERMSIG(status)));
-    if (request.log->count < request.log->capacity) request.log->reports[request.log->count++] = report;
+    if (request.log->count < request.log->capacity)
+        request.log->reports[request.log->count++] = report;
     return 1;
 }
 
@@ -107,7 +115,8 @@ SIMT_API int simt_launch_checked(const LaunchRequest* request, CheckRequest* che
 
 // Zeroed memory that a forked child shares with us; null if there is none.
 SIMT_API void* simt_map_shared(size_t bytes) {
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory == MAP_FAILED ? nullptr : memory;
 }
 SIMT_API void simt_unmap_shared(void* memory, size_t bytes) { munmap(memory, bytes); }

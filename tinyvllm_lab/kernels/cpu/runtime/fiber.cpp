@@ -2,7 +2,8 @@
 
 #include <sys/mman.h>
 
-#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 // The callee-saved registers of the platform's calling convention, and nothing else.
@@ -84,16 +85,17 @@ void* prepare_stack(char* stack_top, void (*entry)()) {
 static char* map_stack() {
     char* map = static_cast<char*>(mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    if (map == MAP_FAILED) return nullptr;
+    if (map == MAP_FAILED) {
+        perror("no address space for a fiber's stack");
+        abort();
+    }
     mprotect(map, kGuardBytes, PROT_NONE);
     return map + kGuardBytes;
 }
 
 int StackPool::take() {
     if (free_.empty()) {
-        char* stack = map_stack();
-        if (!stack) return -1;
-        stacks_.push_back(stack);
+        stacks_.push_back(map_stack());
         return static_cast<int>(stacks_.size()) - 1;
     }
     const int stack = free_.back();
@@ -103,7 +105,8 @@ int StackPool::take() {
 
 void StackPool::give_all() {
     free_.clear();
-    for (int stack = static_cast<int>(stacks_.size()) - 1; stack >= 0; --stack) free_.push_back(stack);
+    for (int stack = static_cast<int>(stacks_.size()) - 1; stack >= 0; --stack)
+        free_.push_back(stack);
 }
 
 char* StackPool::top(int stack) const {

@@ -24,14 +24,14 @@ void* prepare_stack(char* stack_top, void (*entry)());
 
 // Stacks of one OS thread, mapped when first needed and then reused for every launch.
 class StackPool {
-   public:
+  public:
     int take();                                       // index of a free stack
     void give(int stack) { free_.push_back(stack); }  // that stack may be taken again
     void give_all();                                  // after a launch was broken off
     char* bottom(int stack) const { return stacks_[stack]; }
     char* top(int stack) const;
 
-   private:
+  private:
     std::vector<char*> stacks_;
     std::vector<int> free_;
 };

@@ -10,7 +10,8 @@
 namespace simt {
 static inline void access(const void* p, size_t size, Access kind, const void* pc, bool aligned) {
     if (!this_block) return;
-    if (Checker* checker = this_block->checker()) checker->on_access(p, static_cast<int>(size), kind, pc, aligned);
+    if (Checker* checker = this_block->checker())
+        checker->on_access(p, static_cast<int>(size), kind, pc, aligned);
 }
 
 // The layout that the compiler gives the second kind of hook.
@@ -36,16 +37,21 @@ static void stop_at(Kind kind, const void* pc, int64_t value = 0, const char* te
 using namespace simt;
 #define PC __builtin_return_address(0)
 
-#define HOOKS(N)                                                                                \
-    SIMT_API void __tsan_read##N(void* p) { access(p, N, Access::read, PC, true); }              \
-    SIMT_API void __tsan_write##N(void* p) { access(p, N, Access::write, PC, true); }            \
-    SIMT_API void __tsan_unaligned_read##N(void* p) { access(p, N, Access::read, PC, false); }   \
-    SIMT_API void __tsan_unaligned_write##N(void* p) { access(p, N, Access::write, PC, false); } \
-    SIMT_API void __tsan_volatile_read##N(void* p) { access(p, N, Access::read, PC, true); }     \
+#define HOOKS(N)                                                                                   \
+    SIMT_API void __tsan_read##N(void* p) { access(p, N, Access::read, PC, true); }                \
+    SIMT_API void __tsan_write##N(void* p) { access(p, N, Access::write, PC, true); }              \
+    SIMT_API void __tsan_unaligned_read##N(void* p) { access(p, N, Access::read, PC, false); }     \
+    SIMT_API void __tsan_unaligned_write##N(void* p) { access(p, N, Access::write, PC, false); }   \
+    SIMT_API void __tsan_volatile_read##N(void* p) { access(p, N, Access::read, PC, true); }       \
     SIMT_API void __tsan_volatile_write##N(void* p) { access(p, N, Access::write, PC, true); }
-HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
+HOOKS(1)
+HOOKS(2)
+HOOKS(4)
+HOOKS(8) HOOKS(16)
 
-SIMT_API void __tsan_read_range(void* p, size_t n) { access(p, n, Access::read, PC, false); }
+    SIMT_API void __tsan_read_range(void* p, size_t n) {
+    access(p, n, Access::read, PC, false);
+}
 SIMT_API void __tsan_write_range(void* p, size_t n) { access(p, n, Access::write, PC, false); }
 SIMT_API void* __tsan_memcpy(void* to, const void* from, size_t n) {
     access(from, n, Access::read, PC, false);
@@ -76,4 +82,6 @@ SIMT_API void __sanitizer_cov_trace_pc() {
 SIMT_API void __ubsan_handle_out_of_bounds(const OutOfBounds* where, uint64_t index) {
     stop_at(Kind::bad_index, PC, static_cast<int64_t>(index), where->array->name);
 }
-SIMT_API void __ubsan_handle_divrem_overflow(void*, uint64_t, uint64_t) { stop_at(Kind::division_by_zero, PC); }
+SIMT_API void __ubsan_handle_divrem_overflow(void*, uint64_t, uint64_t) {
+    stop_at(Kind::division_by_zero, PC);
+}

@@ -15,10 +15,15 @@
 
 namespace simt {
 
-static uint64_t product(const uint32_t* size) { return static_cast<uint64_t>(size[0]) * size[1] * size[2]; }
+static uint64_t product(const uint32_t* size) {
+    return static_cast<uint64_t>(size[0]) * size[1] * size[2];
+}
 
 Launch::Launch(const LaunchRequest& r, Checker* c)
-    : request(r), checker(c), num_blocks(product(r.grid)), num_threads(static_cast<int>(product(r.block))) {}
+    : request(r),
+      checker(c),
+      num_blocks(product(r.grid)),
+      num_threads(static_cast<int>(product(r.block))) {}
 
 void Launch::add(const Report& report) {
     std::lock_guard<std::mutex> lock(log_mutex_);
@@ -49,7 +54,7 @@ void work_on(Launch& launch) {
 
 // ---- OS threads that wait for launches ----------------------------------------------------------
 class ThreadPool {
-   public:
+  public:
     // The caller works too, so one thread less is woken.
     void run(Launch& launch, int num_threads) {
         {
@@ -65,7 +70,7 @@ class ThreadPool {
         done_.wait(lock, [this] { return busy_ == 0; });
     }
 
-   private:
+  private:
     void add_thread() {
         const size_t me = tickets_.size();
         tickets_.push_back(false);

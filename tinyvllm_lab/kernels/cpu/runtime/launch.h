@@ -32,7 +32,7 @@ struct Launch {
     void add(const Report& report);
     void add_and_stop(const Report& report);
 
-   private:
+  private:
     std::mutex log_mutex_;
 };
 

@@ -7,18 +7,18 @@ namespace simt {
 
 enum class Kind : int32_t {
     none,
-    deadlock,            // one report per place where threads wait
-    divergent_barrier,   // threads of a block wait at different barriers
-    early_exit,          // a thread returned while others wait for it
-    bad_warp_mask,       // own lane not in the mask
-    divergent_warp_op,   // lanes of one mask wait at different operations
-    inactive_source,     // a shuffle reads a lane that takes no part
-    trap,                // assert or __trap
+    deadlock,           // one report per place where threads wait
+    divergent_barrier,  // threads of a block wait at different barriers
+    early_exit,         // a thread returned while others wait for it
+    bad_warp_mask,      // own lane not in the mask
+    divergent_warp_op,  // lanes of one mask wait at different operations
+    inactive_source,    // a shuffle reads a lane that takes no part
+    trap,               // assert or __trap
     out_of_bounds,
     misaligned,
     read_only_write,
-    race,                // `other_*` is the earlier access
-    uninitialised,       // read of shared memory nobody wrote in this block
+    race,           // `other_*` is the earlier access
+    uninitialised,  // read of shared memory nobody wrote in this block
     time_limit,
     crash,
     stack_overflow,

@@ -19,7 +19,9 @@ void Shadow::refine(int shift) {
     Cell* finer = map(shift);
     const uint64_t count = bytes(shift_) / sizeof(Cell);
     for (uint64_t i = 0; i < count; ++i) {
-        if (cells_[i].write.empty() && cells_[i].reads.last.empty() && cells_[i].atomics.last.empty()) continue;
+        if (cells_[i].write.empty() && cells_[i].reads.last.empty() &&
+            cells_[i].atomics.last.empty())
+            continue;
         finer[2 * i] = finer[2 * i + 1] = cells_[i];
     }
     munmap(cells_, bytes(shift_));

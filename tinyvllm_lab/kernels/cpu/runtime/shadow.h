@@ -14,9 +14,15 @@ struct Mark {
 
     bool empty() const { return thread_plus_1 == 0; }
     uint32_t thread() const { return thread_plus_1 - 1; }
-    bool same_thread(const Mark& o) const { return thread_plus_1 == o.thread_plus_1 && block == o.block; }
-    bool same_warp(const Mark& o) const { return block == o.block && thread() / 32 == o.thread() / 32; }
-    bool same_interval(const Mark& o) const { return block != o.block || barrier_epoch == o.barrier_epoch; }
+    bool same_thread(const Mark& o) const {
+        return thread_plus_1 == o.thread_plus_1 && block == o.block;
+    }
+    bool same_warp(const Mark& o) const {
+        return block == o.block && thread() / 32 == o.thread() / 32;
+    }
+    bool same_interval(const Mark& o) const {
+        return block != o.block || barrier_epoch == o.barrier_epoch;
+    }
 };
 
 // Two accesses are enough: if any earlier one is unordered with a newcomer, one of the two is. The
@@ -25,7 +31,8 @@ struct Latest {
     Mark last, other;
     void add(const Mark& mark) {
         if (!last.empty() && !last.same_thread(mark)) {
-            const bool other_serves = !other.empty() && other.same_interval(mark) && !other.same_warp(mark);
+            const bool other_serves =
+                !other.empty() && other.same_interval(mark) && !other.same_warp(mark);
             if (!other_serves || !last.same_warp(mark)) other = last;
         }
         last = mark;
@@ -46,7 +53,7 @@ struct Cell {
 
 // A cell for each 4 bytes of a region, or for each 2 or 1 once somebody makes a smaller access.
 class Shadow {
-   public:
+  public:
     Shadow(uint64_t begin, uint64_t end);
     ~Shadow();
     Shadow(const Shadow&) = delete;
@@ -58,9 +65,11 @@ class Shadow {
         *first = cells_ + (offset >> shift_);
         *last = cells_ + (end >> shift_);
     }
-    uint64_t address_of(const Cell* cell) const { return begin_ + (static_cast<uint64_t>(cell - cells_) << shift_); }
+    uint64_t address_of(const Cell* cell) const {
+        return begin_ + (static_cast<uint64_t>(cell - cells_) << shift_);
+    }
 
-   private:
+  private:
     void refine(int shift);
     Cell* map(int shift) const;
     uint64_t bytes(int shift) const { return ((end_ - begin_ + 3) >> shift) * sizeof(Cell); }
