@@ -1,0 +1,162 @@
+"""The playground without a browser: knobs reach the engine, live or with a new run."""
+
+import time
+
+import pytest
+from ipywidgets import Dropdown
+
+from tinyvllm_lab.engine.config import EngineConfig, field_specs
+from tinyvllm_lab.engine.events import Kind
+from tinyvllm_lab.engine.storage import load
+from tinyvllm_lab.errors import ConfigError
+from tinyvllm_lab.widgets import Playground, PlaygroundSettings, WorkloadKnobs
+from tinyvllm_lab.widgets.knobs import GROUPS
+
+SMALL = PlaygroundSettings(
+    workload=WorkloadKnobs(num_requests=12), config=EngineConfig(max_num_seqs=4, num_blocks=129)
+)
+
+
+@pytest.fixture
+def playground():
+    made = Playground(SMALL)
+    yield made
+    made.close()
+
+
+def turn(playground, name, value):
+    playground.knobs[name].value = value
+    assert playground.wait()
+
+
+def wait_for(condition):
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def finished(log):
+    return int((log.as_array()[:, 0] == int(Kind.FINISH)).sum())
+
+
+def test_every_knob_of_the_engine_has_a_control_with_its_help(playground):
+    specs = {spec.name: spec for spec in field_specs()}
+    shown = {name for names in GROUPS.values() for name in names}
+    assert shown == specs.keys() - {"check_invariants"}
+    for name in shown:
+        control = playground.knobs[name]
+        assert specs[name].help in control.tooltip
+        assert ("restarts" in control.tooltip) == (not specs[name].live)
+        assert control.value == getattr(SMALL.config, name)
+        if specs[name].choices:
+            assert isinstance(control, Dropdown)
+
+
+def test_it_opens_with_a_whole_run(playground):
+    assert finished(playground.feed.event_log) == 12
+    assert playground.runner is None
+
+
+def test_a_knob_at_rest_makes_the_whole_run_again_with_the_same_seed(playground):
+    before = playground.feed.event_log
+    turn(playground, "max_num_seqs", 2)
+    after = playground.feed.event_log
+    assert after is not before
+    assert finished(after) == 12
+    assert after.config.max_num_seqs == 2
+    assert [r["prompt_tokens"] for r in after.requests.values()] == [
+        r["prompt_tokens"] for r in before.requests.values()
+    ]
+    turn(playground, "max_num_seqs", 4)
+    assert playground.feed.event_log.as_array()[:, 0].tolist() == before.as_array()[:, 0].tolist()
+
+
+def test_run_pause_step_and_a_live_knob(playground):
+    playground.pace.value = 60.0
+    playground.buttons["Run"].click()
+    assert playground.wait()
+    runner = playground.runner
+    wait_for(lambda: runner.engine.num_steps > 3)
+    turn(playground, "max_num_seqs", 7)
+    wait_for(lambda: runner.engine.config.max_num_seqs == 7)
+    assert playground.runner is runner
+    playground.buttons["Pause"].click()
+    assert playground.wait()
+    wait_for(lambda: runner.state == "paused")
+    time.sleep(0.05)
+    steps = runner.engine.num_steps
+    playground.buttons["Step"].click()
+    assert playground.wait()
+    wait_for(lambda: runner.engine.num_steps == steps + 1)
+    playground.buttons["Run"].click()
+    playground.pace.value = None
+    assert playground.wait()
+    assert runner.join(20)
+    assert finished(playground.feed.event_log) == 12
+
+
+def test_a_knob_that_needs_a_restart_restarts_and_says_so(playground):
+    playground.buttons["Run"].click()
+    assert playground.wait()
+    first = playground.runner
+    turn(playground, "block_size", 32)
+    assert "restarted, same seed" in playground.status.value
+    assert playground.runner is not first
+    assert playground.runner.engine.config.block_size == 32
+    wait_for(lambda: first.state == "stopped")
+
+
+def test_memory_without_blocks_switches_off_what_needs_them(playground):
+    turn(playground, "allocator", "contiguous-first-fit")
+    assert playground.settings.config.enable_prefix_caching is False
+    assert playground.knobs["enable_prefix_caching"].value is False
+    assert finished(playground.feed.event_log) == 12
+    turn(playground, "enable_prefix_caching", True)
+    assert "cannot share prefixes" in playground.status.value
+    assert playground.knobs["enable_prefix_caching"].value is False
+
+
+def test_save_and_load(playground, tmp_path):
+    path = tmp_path / "run.tvt"
+    playground.path.value = str(path)
+    playground.file_buttons["save"].click()
+    saved = playground.feed.event_log
+    turn(playground, "max_num_seqs", 2)
+    playground.file_buttons["load"].click()
+    assert (playground.feed.event_log.as_array() == saved.as_array()).all()
+    assert (load(path).as_array() == saved.as_array()).all()
+    playground.path.value = str(tmp_path / "nothing.tvt")
+    playground.file_buttons["load"].click()
+    assert "nothing.tvt" in playground.status.value
+
+
+def test_the_code_makes_the_same_run(playground):
+    turn(playground, "max_num_seqs", 3)
+    turn(playground, "long_answers", 60)
+    playground.file_buttons["code"].click()
+    names = {}
+    exec(playground.code.value, names)
+    assert names["settings"] == playground.settings
+    runner = names["runner"]
+    assert runner.join(20)
+    log = playground.feed.event_log
+    assert runner.engine.log.as_array()[:, :2].tolist() == log.as_array()[:, :2].tolist()
+    runner.stop()
+
+
+def test_real_tokens_on_the_shipped_model():
+    knobs = WorkloadKnobs(num_requests=2, rate_per_s=50.0, long_answers=0, hang_ups=0)
+    runner = PlaygroundSettings(engine="tiny", workload=knobs).make_runner()
+    with runner:
+        assert runner.join(60)
+    assert runner.error is None
+    assert finished(runner.engine.log) == 2
+    assert runner.engine.log.texts
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ConfigError, match="num_requests"):
+        WorkloadKnobs(num_requests=0)
+    with pytest.raises(ConfigError, match="engine"):
+        PlaygroundSettings(engine="warp")
