@@ -159,6 +159,7 @@ def chromium():
 def page(chromium):
     """A page that fails the test if it asks the network for anything, or an error is thrown."""
     context = chromium.new_context(viewport={"width": 1400, "height": 1000})
+    context.set_default_timeout(IDLE_MS)
     page = context.new_page()
     asked, errors = [], []
     page.on("request", lambda r: asked.append(r.url) if _is_outside(r.url) else None)

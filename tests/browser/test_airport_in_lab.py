@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = [pytest.mark.needs("chromium"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.timeout(300)]
 
 MAKE = """
 import json
@@ -93,7 +93,7 @@ def test_a_reloaded_page_and_an_error(lab, open_notebook, page):
     page.wait_for_function(f"{HOOK}?.step > 20")
     page.evaluate("() => jupyterapp.commands.execute('docmanager:save')")
     page.reload()
-    page.wait_for_function(f"{HOOK}?.step > 60 && {HOOK}.live", timeout=30_000)
+    page.wait_for_function(f"{HOOK}?.step > 60 && {HOOK}.live")
     page.get_by_role("button", name="Pause the engine").click()
     page.wait_for_function(f"{HOOK}.engine === 'paused'")
 

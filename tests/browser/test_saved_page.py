@@ -17,9 +17,9 @@ from tinyvllm_lab.widgets import (
     TokenStream,
     save_html,
 )
-from tinyvllm_lab.widgets.feed import busiest_step
+from tinyvllm_lab.widgets.moment import busiest_step
 
-pytestmark = [pytest.mark.needs("chromium"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.needs("chromium"), pytest.mark.timeout(300)]
 PANELS = (Airport, SlotTimeline, BlockMap, BlockTable, TokenStream, MetricStrip)
 NAMES = [panel.module for panel in PANELS]
 

@@ -151,7 +151,8 @@ def test_a_page_that_missed_a_message_gets_the_whole_run():
     assert {"k": "n", "n": feed.messages_sent} in [c for _, c, _ in sent]
     feed._on_message(feed, {"k": "again"}, [])
     content, buffers = sent[-1][1:]
-    assert content == {"k": "run", "n": feed.messages_sent + 1}
+    assert (content["k"], content["n"], content["run"]) == ("run", feed.messages_sent + 1, 0)
+    assert content["live"]
     assert np.array_equal(from_bytes(buffers[0]).as_array(), runner.engine.log.as_array())
     runner.step(1)
     wait_until(lambda: sent[-1][1]["k"] == "e")
@@ -208,3 +209,27 @@ def test_a_ring_that_forgets_faster_than_the_page_reads():
     toy.run(random.Random(0).randint(1, 3))
     feed.flush()
     assert sent[-1][1]["n"] == content["n"] + 1
+
+
+def test_a_feed_shows_another_run_and_stops_the_one_before():
+    first, second = slow_runner(), slow_runner(pace=100.0)
+    feed = RunFeed(first)
+    sent = sent_by(feed)
+    first.start()
+    wait_until(lambda: feed.messages_sent > 3)
+    feed.show(second)
+    (run,) = [c for _, c, _ in sent if c["k"] == "run"]
+    assert (run["run"], run["live"], run["pace"]) == (1, True, 100.0)
+    wait_until(lambda: first.state == "stopped")
+    assert RunFeed.of(second) is feed
+    second.step(3)
+    wait_until(lambda: second.engine.num_steps == 3 and sent[-1][1]["k"] != "run")
+    recorded = simulate(airport(5)).log
+    feed.show(recorded)
+    wait_until(lambda: second.state == "stopped")
+    run = [c for _, c, _ in sent if c["k"] == "run"][-1]
+    assert (run["run"], run["live"]) == (2, False)
+    assert feed.event_log is recorded
+    feed.tell_error(ValueError("no"))
+    assert sent[-1][1]["error"] == "ValueError: no"
+    feed.close()

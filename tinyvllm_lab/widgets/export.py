@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.widgets.esm import STATIC, page_script
-from tinyvllm_lab.widgets.feed import busiest_step
+from tinyvllm_lab.widgets.moment import busiest_step
 from tinyvllm_lab.widgets.picture import encode_run
 
 if TYPE_CHECKING:

@@ -8,25 +8,26 @@ and sends one message, at most 30 times a second. Callbacks from the browser onl
 from __future__ import annotations
 
 import threading
+import traceback
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
 import anywidget
-import numpy as np
 import traitlets
 
-from tinyvllm_lab.engine.events import Kind
-from tinyvllm_lab.engine.log import EventLog
 from tinyvllm_lab.errors import TinyVllmError
 from tinyvllm_lab.widgets.display import Displayed
 from tinyvllm_lab.widgets.esm import bundle
+from tinyvllm_lab.widgets.moment import busiest_step
 from tinyvllm_lab.widgets.picture import PictureStream, encode_run
-from tinyvllm_lab.widgets.sources import Source, open_source
+from tinyvllm_lab.widgets.sources import Source, add_texts, open_source
+
+if TYPE_CHECKING:
+    from tinyvllm_lab.engine.runner import EngineRunner
 
 FLUSHES_PER_S = 30
 _WATCH_S = 0.25  # how often a resting engine's state is looked at
-_MOST_PROMPT = 300  # characters of a prompt that panels show
 
 _feeds: WeakValueDictionary[int, RunFeed] = WeakValueDictionary()
 
@@ -64,17 +65,19 @@ class RunFeed(anywidget.AnyWidget):
         self._is_closed = threading.Event()
         self._news = threading.Event()
         self._status = self._read_status()
-        self._add_texts(self.event_log.first_event)
+        self._run_number = 0
+        add_texts(self.source, self.event_log.first_event)
         data, next_event = encode_run(self.event_log)
         self._stream = PictureStream(self.event_log, next_event)
         super().__init__(
             feed_id=uuid.uuid4().hex,
             run_data=data,
             start_step=busiest_step(self.event_log),
-            is_live=self.runner is not None and self._status["state"] != "stopped",
+            is_live=self._can_go_on(),
             pace=getattr(self.runner, "pace", None),
             status=self._status,
         )
+        _feeds[id(self.event_log)] = self
         self.on_msg(self._on_message)
         if self.is_live:
             self._watch_runner()
@@ -87,7 +90,7 @@ class RunFeed(anywidget.AnyWidget):
         opened = open_source(source)
         feed = _feeds.get(id(opened.log))
         if feed is None or feed.event_log is not opened.log or feed.is_closed or feed.is_stale:
-            feed = _feeds[id(opened.log)] = RunFeed(opened)
+            feed = RunFeed(opened)
         return feed
 
     @property
@@ -98,7 +101,37 @@ class RunFeed(anywidget.AnyWidget):
     @property
     def is_stale(self) -> bool:
         """True if the log has grown and nobody sends what is new: somebody stepped the engine."""
-        return not self.is_live and self._stream.next_event != self.event_log.num_events
+        return not self._can_go_on() and self._stream.next_event != self.event_log.num_events
+
+    def show(self, source: Any) -> None:
+        """Show another run in the same panels; the engine of the one before stops.
+
+        Args:
+            source: see `sources.open_source`.
+
+        Raises:
+            LogError: it is no run.
+        """
+        opened = source if isinstance(source, Source) else open_source(source)
+        with self._sending:
+            old, self.source = self.source, opened
+            self.event_log, self.runner = opened.log, opened.runner
+            self._status = self._read_status()
+            self._run_number += 1
+            add_texts(opened, opened.log.first_event)
+            self._send_run()
+            self.send({"k": "s", **self._status})
+        _feeds[id(opened.log)] = self
+        if old.runner is not opened.runner:
+            self._let_go(old.runner)
+            if self._can_go_on():
+                self._watch_runner()
+
+    def tell_error(self, error: Exception) -> None:
+        """Show an error in the panels' status line, with its traceback folded."""
+        text = f"{type(error).__name__}: {error}"
+        folded = "".join(traceback.format_exception(error))
+        self.send({"k": "s", **self._status, "error": text, "traceback": folded})
 
     def refresh_stills(self) -> None:
         """Draw the stored pictures anew if the run has gone on, is at rest, and no page listens."""
@@ -117,11 +150,19 @@ class RunFeed(anywidget.AnyWidget):
             return
         self._is_closed.set()
         self._news.set()
-        if self.runner is not None:
-            if self._heard in self.runner.listeners:
-                self.runner.listeners.remove(self._heard)
-            threading.Thread(target=self._stop, name="engine stop", daemon=True).start()
+        self._let_go(self.runner)
         super().close()
+
+    def _can_go_on(self) -> bool:
+        return self.runner is not None and self.runner.state != "stopped"
+
+    def _let_go(self, runner: EngineRunner | None) -> None:
+        """Stop an engine, without waiting for its last step."""
+        if runner is None:
+            return
+        if self._heard in runner.listeners:
+            runner.listeners.remove(self._heard)
+        threading.Thread(target=self._stop, args=(runner,), name="engine stop", daemon=True).start()
 
     # ------------------------------------------------------------------ sending
 
@@ -130,7 +171,7 @@ class RunFeed(anywidget.AnyWidget):
         with self._sending:
             first = self._stream.next_event
             try:
-                self._add_texts(first)
+                add_texts(self.source, first)
                 message = self._stream.take()
             except IndexError:  # the ring has dropped what the page does not have yet
                 self._send_run()
@@ -153,21 +194,32 @@ class RunFeed(anywidget.AnyWidget):
         number = self._stream.number + 1
         self._stream = PictureStream(self.event_log, next_event)
         self._stream.number = number
-        self.send({"k": "run", "n": number}, [data])
+        message = {
+            "k": "run",
+            "n": number,
+            "run": self._run_number,
+            "live": self._can_go_on(),
+            "start": busiest_step(self.event_log),
+            "pace": getattr(self.runner, "pace", None),
+        }
+        self.send(message, [data])
 
     def _watch_runner(self) -> None:
         assert self.runner is not None
         self.runner.listeners.append(self._heard)
-        threading.Thread(target=self._flush_loop, name="panel feed", daemon=True).start()
+        loop = threading.Thread(
+            target=self._flush_loop, args=(self.runner,), name="panel feed", daemon=True
+        )
+        loop.start()
 
     def _heard(self, _output: Any) -> None:
         self._news.set()
 
-    def _flush_loop(self) -> None:
-        while not self.is_closed:
+    def _flush_loop(self, runner: EngineRunner) -> None:
+        while True:
             self._news.wait(_WATCH_S)
             self._news.clear()
-            if self.is_closed:
+            if self.is_closed or self.runner is not runner:
                 return
             self.flush()
             if self._status["state"] == "stopped" and not self._news.is_set():
@@ -181,28 +233,6 @@ class RunFeed(anywidget.AnyWidget):
         error = runner.error
         text = "" if error is None else f"{type(error).__name__}: {error}"
         return {"state": runner.state, "error": text, "traceback": runner.traceback}
-
-    # ------------------------------------------------------- texts and prompts
-
-    def _add_texts(self, first: int) -> None:
-        """Fill the log's table of texts for the tokens from event `first` on, if there are any."""
-        tokenizer = getattr(self.source.engine, "tokenizer", None)
-        rows = self.event_log.rows(first, self.event_log.num_events)
-        if tokenizer is None:
-            return
-        texts = self.event_log.texts
-        for token_id in set(rows[rows[:, 0] == int(Kind.TOKEN), 2].tolist()) - texts.keys():
-            texts[token_id] = tokenizer.token_text(token_id)
-        for request in rows[rows[:, 0] == int(Kind.SUBMIT), 1].tolist():
-            self._add_prompt(request)
-
-    def _add_prompt(self, index: int) -> None:
-        known = self.event_log.requests.get(index)
-        engine = self.source.engine
-        request = engine.requests.get(known["id"]) if known and engine is not None else None
-        prompt = getattr(request, "prompt", None)
-        if known is not None and prompt:
-            known["prompt"] = prompt[:_MOST_PROMPT]
 
     # ---------------------------------------------------------------- commands
 
@@ -232,30 +262,14 @@ class RunFeed(anywidget.AnyWidget):
             elif name == "pace":
                 runner.pace = value
             elif name == "stop":
-                threading.Thread(target=self._stop, name="engine stop", daemon=True).start()
+                threading.Thread(target=self._stop, args=(runner,), daemon=True).start()
         except TinyVllmError as error:
             self.send({"k": "s", **self._status, "error": str(error)})
         self._news.set()
 
-    def _stop(self) -> None:
-        assert self.runner is not None
+    def _stop(self, runner: EngineRunner) -> None:
         try:
-            self.runner.stop()
+            runner.stop()
         except TinyVllmError as error:
             if not self.is_closed:
                 self.send({"k": "s", **self._status, "error": str(error)})
-
-
-def busiest_step(log: EventLog) -> int:
-    """The first step that computes for as many requests as any: the picture to begin with.
-
-    Among equals the one with the longest queue.
-    """
-    rows = log.as_array()
-    starts = np.flatnonzero(rows[:, 0] == int(Kind.STEP))
-    if not len(starts):
-        return 0
-    steps = np.searchsorted(starts, np.flatnonzero(rows[:, 0] == int(Kind.SCHEDULED)), "right") - 1
-    computing = np.bincount(np.maximum(steps, 0), minlength=len(starts))  # [steps]
-    waiting = rows[starts, 1]  # [steps]
-    return log.first_step + int(np.lexsort((-waiting, -computing))[0])

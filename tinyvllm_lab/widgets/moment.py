@@ -132,6 +132,21 @@ class Moment:
         return "measured", "Every step and time is what the engine did on this machine."
 
 
+def busiest_step(log: EventLog) -> int:
+    """The first step that computes for as many requests as any: the picture to begin with.
+
+    Among equals the one with the longest queue.
+    """
+    rows = log.as_array()
+    starts = np.flatnonzero(rows[:, 0] == int(Kind.STEP))
+    if not len(starts):
+        return 0
+    steps = np.searchsorted(starts, np.flatnonzero(rows[:, 0] == int(Kind.SCHEDULED)), "right") - 1
+    computing = np.bincount(np.maximum(steps, 0), minlength=len(starts))  # [steps]
+    waiting = rows[starts, 1]  # [steps]
+    return log.first_step + int(np.lexsort((-waiting, -computing))[0])
+
+
 def reason_word(reason: int | None) -> str:
     """A finish reason as people read it."""
     return Reason(reason).name.lower() if reason in list(Reason) else str(reason)

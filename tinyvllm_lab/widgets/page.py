@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import ipywidgets
@@ -12,6 +11,7 @@ from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.widgets.display import Displayed
 from tinyvllm_lab.widgets.feed import RunFeed
 from tinyvllm_lab.widgets.panel import Panel
+from tinyvllm_lab.widgets.still import to_png
 
 _GAP = 16  # pixels between two stills
 
@@ -29,7 +29,7 @@ class PanelPage(Displayed, ipywidgets.GridBox):
 
     def still(self) -> bytes:
         """All panels in one picture, as PNG."""
-        images = [Image.open(io.BytesIO(panel.still())).convert("RGB") for panel in self.panels]
+        images = [panel.still_image() for panel in self.panels]
         rows = [images[i : i + self.columns] for i in range(0, len(images), self.columns)]
         width = max(sum(i.width for i in row) + _GAP * (len(row) - 1) for row in rows)
         height = sum(max(i.height for i in row) for row in rows) + _GAP * (len(rows) - 1)
@@ -41,9 +41,7 @@ class PanelPage(Displayed, ipywidgets.GridBox):
                 sheet.paste(image, (left, top))
                 left += image.width + _GAP
             top += max(image.height for image in row) + _GAP
-        out = io.BytesIO()
-        sheet.quantize(128, dither=Image.Dither.NONE).save(out, "png", optimize=True)
-        return out.getvalue()
+        return to_png(sheet)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return self._bundle(ipywidgets.GridBox._repr_mimebundle_(self, **kwargs))

@@ -23,14 +23,15 @@ from typing import Any, ClassVar
 
 import anywidget
 import traitlets
+from PIL import Image
 
 from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.widgets import cells
 from tinyvllm_lab.widgets.display import Displayed
 from tinyvllm_lab.widgets.esm import STATIC
-from tinyvllm_lab.widgets.feed import RunFeed, busiest_step
-from tinyvllm_lab.widgets.moment import Moment, duration
-from tinyvllm_lab.widgets.still import LegendItem, StillCanvas, frame_still
+from tinyvllm_lab.widgets.feed import RunFeed
+from tinyvllm_lab.widgets.moment import Moment, busiest_step, duration
+from tinyvllm_lab.widgets.still import LegendItem, StillCanvas, frame_still, to_png
 
 SIZES = ("normal", "presenter")
 
@@ -111,6 +112,10 @@ class Panel(Displayed, anywidget.AnyWidget):
 
     def still(self) -> bytes:
         """The panel's picture, as PNG."""
+        return to_png(self.still_image())
+
+    def still_image(self) -> Image.Image:
+        """The same as an image of Pillow."""
         moment = self._moment()
         word, sentence = moment.source_words
         last = max(self.feed.event_log.num_steps - 1, 0)

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tinyvllm_lab.engine.events import Kind
 from tinyvllm_lab.engine.log import EventLog
 from tinyvllm_lab.engine.storage import load
 from tinyvllm_lab.errors import LogError
@@ -13,6 +14,8 @@ from tinyvllm_lab.errors import LogError
 if TYPE_CHECKING:
     from tinyvllm_lab.engine.engine import Engine
     from tinyvllm_lab.engine.runner import EngineRunner
+
+_MOST_PROMPT = 300  # characters of a prompt that panels show
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +58,27 @@ def open_source(source: Any) -> Source:
         )
     runner = source if hasattr(source, "listeners") else None
     return Source(log, engine or (source if hasattr(source, "tokenizer") else None), runner)
+
+
+def add_texts(source: Source, first: int) -> None:
+    """Fill the log's side tables, for panels that show text: of tokens, and of prompts.
+
+    Args:
+        source: a run; without a tokenizer nothing is added.
+        first: number of the first event to look at.
+
+    Raises:
+        IndexError: the log has dropped this event.
+    """
+    log = source.log
+    rows = log.rows(first, log.num_events)
+    tokenizer: Any = getattr(source.engine, "tokenizer", None)
+    if source.engine is None or tokenizer is None:
+        return
+    for token_id in set(rows[rows[:, 0] == int(Kind.TOKEN), 2].tolist()) - log.texts.keys():
+        log.texts[token_id] = tokenizer.token_text(token_id)
+    for index in rows[rows[:, 0] == int(Kind.SUBMIT), 1].tolist():
+        known = log.requests.get(index, {})
+        prompt = getattr(source.engine.requests.get(known.get("id", "")), "prompt", None)
+        if prompt:
+            known["prompt"] = prompt[:_MOST_PROMPT]

@@ -16,21 +16,22 @@ class Receiver {
     this.model = model;
     this.store = storeOf(model.get("feed_id"));
     this.number = 0;
+    this.runNumber = 0;
     this.waits = false; // for the whole run, after a gap
     this.queue = Promise.resolve();
   }
 
   start() {
     const { model, store } = this;
-    store.isLive = store.follows = model.get("is_live");
+    store.begin(model.get("is_live"));
     store.command = (command, value = null) => model.send({ k: "do", do: command, v: value });
     store.setStatus(model.get("status"));
     if (model.get("pace")) store.speed = model.get("pace");
-    this.later(() => this.takeRun(model.get("run_data"), 0));
+    this.later(() => this.takeRun(model.get("run_data"), 0, model.get("start_step")));
     model.on("msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
       this.later(() => this.take(message, buffers));
     });
-    if (store.isLive) model.send({ k: "ready" });
+    model.send({ k: "ready" });
   }
 
   /** @param {() => any} work */
@@ -44,18 +45,28 @@ class Receiver {
 
   /** @param {any} message @param {DataView[]} buffers */
   async take(message, buffers) {
-    if (message.k === "run") await this.takeRun(buffers[0], message.n);
+    if (message.k === "run") await this.takeAnyRun(message, buffers[0]);
     else if (message.k === "e") this.takeEvents(message, buffers[0]);
     else if (message.k === "s") this.takeStatus(message);
     else if (message.k === "n" && message.n !== this.number) this.askAgain();
   }
 
-  /** @param {DataView} bytes @param {number} number of the last message that is in it */
-  async takeRun(bytes, number) {
+  /** The same run again after a gap, or another one. @param {any} message @param {DataView} bytes */
+  async takeAnyRun(message, bytes) {
+    if (message.run !== this.runNumber) {
+      this.runNumber = message.run;
+      this.store.begin(message.live);
+      if (message.pace) this.store.speed = message.pace;
+    }
+    await this.takeRun(bytes, message.n, message.start);
+  }
+
+  /** @param {DataView} bytes @param {number} number of the last message that is in it @param {number} start */
+  async takeRun(bytes, number, start) {
     const { header, rows } = await decodeRun(bytes);
     this.number = number;
     this.waits = false;
-    this.store.setRun(new Run(header, rows), this.model.get("start_step"));
+    this.store.setRun(new Run(header, rows), start);
   }
 
   /** @param {any} message @param {DataView} buffer */

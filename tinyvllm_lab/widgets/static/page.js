@@ -50,6 +50,14 @@ export class Store {
     for (const listener of this.listeners) listener(change);
   }
 
+  /** Another run comes. @param {boolean} isLive */
+  begin(isLive) {
+    this.run = null;
+    this.isLive = this.follows = isLive;
+    this.playing = this.isPoster = false;
+    this.hover = this.selected = null;
+  }
+
   /** @param {Run} run @param {number} start first step to show */
   setRun(run, start) {
     const again = this.run !== null;
