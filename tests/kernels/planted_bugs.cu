@@ -49,6 +49,14 @@ extern "C" __global__ void warp_synchronous(float* out, const float* x) {
     if (t == 0) out[0] = s[0];
 }
 
+extern "C" __global__ void shuffle_is_no_fence(float* out, const float* x) {
+    __shared__ float s[32];
+    const int lane = threadIdx.x;
+    s[lane] = x[lane];
+    const float next = __shfl_down_sync(FULL, x[lane], 1);
+    out[lane] = s[lane ^ 1] + next;  // BUG race s
+}
+
 extern "C" __global__ void divergent_barrier(float* out) {
     if (threadIdx.x < 16) {
         out[threadIdx.x] = 1;

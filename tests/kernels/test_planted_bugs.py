@@ -46,6 +46,7 @@ LAUNCHES: dict[str, tuple] = {
     "tree_without_barrier": ((f32(1), f32(64)), 1, 64, 0),
     "reduction_slot_reused": ((f32(64), f32(64)), 1, 64, 0),
     "warp_synchronous": ((f32(1), f32(64)), 1, 64, 0),
+    "shuffle_is_no_fence": ((f32(32), f32(32)), 1, 32, 0),
     "divergent_barrier": ((f32(32),), 1, 32, 0),
     "barrier_in_branch": ((f32(32),), 1, 32, 0),
     "barrier_in_uneven_loop": ((f32(32), f32(40), 40), 1, 32, 0),

@@ -264,7 +264,7 @@ void Block::perform(int w, uint32_t mask) {
         post.result = op == WarpOp::shuffle ? warp.post[post.source_lane & 31].value : common;
     });
     warp.posted &= ~lanes;
-    ++warp.epoch;
+    if (op == WarpOp::sync) ++warp.epoch;  // CUDA: shuffles and votes order no memory accesses
     make_ready(w, lanes);
 }
 

@@ -19,7 +19,7 @@ struct Post {
 
 struct Warp {
     uint32_t exists, fresh, ready, posted, exited;  // one bit a lane
-    uint32_t epoch;                                 // warp operations and barriers passed so far
+    uint32_t epoch;                                 // barriers and __syncwarps passed
     Post post[kWarp];
 };
 

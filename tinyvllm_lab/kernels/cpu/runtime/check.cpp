@@ -99,8 +99,8 @@ void Checker::log(uint64_t address, int size, uint8_t kind, int region, const vo
 }
 
 // ---- races --------------------------------------------------------------------------------------
-// Something must lie between two accesses of different threads: a barrier of their block, an
-// operation of their warp, or (between blocks) a fence and an atomic that the later block saw.
+// Something must lie between two accesses of different threads: a barrier of their block, a
+// __syncwarp of their warp, or (between blocks) a fence and an atomic that the later block saw.
 bool Checker::ordered(const Mark& earlier, const Mark& now) const {
     if (earlier.empty() || earlier.same_thread(now)) return true;
     if (earlier.block != now.block)

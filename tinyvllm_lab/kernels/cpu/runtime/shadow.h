@@ -6,7 +6,7 @@ namespace simt {
 
 enum class Space : int32_t { global, shared, module };
 
-// One access, and when: block, barriers and warp operations passed by then.
+// One access, and when: block, barriers and __syncwarps passed by then.
 struct Mark {
     uint32_t block, barrier_epoch, warp_epoch;
     uint32_t pc;
