@@ -29,7 +29,7 @@ def suite_environment() -> dict[str, str]:
 
 
 @pytest.mark.needs("cxx", "nvcc")
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_suite_on_the_gpu_or_the_fake_driver():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "cuda_suite.py"]
     environment = {k: v for k, v in suite_environment().items() if k != "TINYVLLM_BACKEND"}

@@ -120,17 +120,21 @@ def xray(
     from tinyvllm_lab.kernels.xray_analysis import analyse
 
     launch = geometry(grid, block, shared)
-    logged = range(blocks) if isinstance(blocks, int) else blocks
-    if not logged or logged.step != 1 or logged.start < 0 or logged.start >= launch.num_blocks:
-        raise KernelError(f"blocks={blocks} names no block.", f"0 to {launch.num_blocks - 1}")
-    options = CheckOptions(
-        time_limit=time_limit, max_events=max_events, blocks=(logged.start, logged.stop)
-    )
+    logged = _logged_blocks(blocks, launch.num_blocks)
+    options = CheckOptions(time_limit=time_limit, max_events=max_events, blocks=logged)
     launcher = _launcher(function, "xray")
     arguments = bind(function.signature, args, launcher.check_device)
     run = launcher.run(function.signature, arguments, launch, options)
-    sources = {
-        path.name: text.decode(errors="replace").splitlines()
-        for path, text in source_closure(function.module.source).items()
-    }
-    return analyse(run, shared, sources)
+    return analyse(run, shared, _sources(function))
+
+
+def _logged_blocks(blocks: int | range, num_blocks: int) -> tuple[int, int]:
+    wanted = range(blocks) if isinstance(blocks, int) else blocks
+    if not wanted or wanted.step != 1 or wanted.start < 0 or wanted.start >= num_blocks:
+        raise KernelError(f"blocks={blocks} names no block.", f"0 to {num_blocks - 1}")
+    return wanted.start, wanted.stop
+
+
+def _sources(function: Function) -> dict[str, list[str]]:
+    files = source_closure(function.module.source).items()
+    return {path.name: data.decode(errors="replace").splitlines() for path, data in files}

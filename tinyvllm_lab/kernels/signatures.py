@@ -7,8 +7,12 @@ declaration and check every call against it.
 import json
 import re
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from tinyvllm_lab.errors import KernelError
+
+# This file, as part of each build's key: builds keep what it read.
+PARSER = Path(__file__).read_bytes()
 
 # C type -> (dtype of one element, elements in it). `void` stands for any dtype.
 _C_TYPES: dict[str, tuple[str, int]] = {

@@ -16,7 +16,7 @@ from pathlib import Path
 from tinyvllm_lab.errors import KernelError
 from tinyvllm_lab.kernels.arguments import MAX_SHARED_BYTES
 from tinyvllm_lab.kernels.build_cache import build_once, digest
-from tinyvllm_lab.kernels.signatures import Declarations, parse_declarations
+from tinyvllm_lab.kernels.signatures import PARSER, Declarations, parse_declarations
 from tinyvllm_lab.kernels.sources import include_dirs, source_closure
 
 _HERE = Path(__file__).resolve().parent
@@ -147,28 +147,31 @@ def build(source: Path, variant: str = "fast", defines: tuple[str, ...] = ()) ->
     flags = [*_COMMON, *compiler.flags, *VARIANTS[variant]]
     if variant != "fast":
         flags += compiler.hook_flags
-    closure = [part for path, data in source_closure(source).items() for part in (path, data)]
-    runtime = runtime_library()
-    generator = Path(__file__).read_bytes()
-    machine = platform.machine()
-    key = digest(compiler, machine, flags, defines, runtime.name, generator, *closure)
     options = [f"-D{d}" for d in defines] + [f"-I{d}" for d in [INCLUDE_DIR, *include_dirs(source)]]
+    contents = [part for path, data in source_closure(source).items() for part in (path, data)]
+    contents += [Path(__file__).read_bytes(), PARSER]
+    key = digest(compiler, platform.machine(), flags, options, runtime_library().name, *contents)
 
     def compile_into(folder: Path) -> None:
-        text = preprocess(source, options, compiler.command)
-        declarations = parse_declarations(text)
-        unit, compiled = folder / "unit.cpp", folder / "unit.o"
-        unit.write_text(_unit(source, declarations), encoding="utf-8")
-        _run([compiler.command, *flags, *options, "-c", "-o", str(compiled), str(unit)])
-        output = ["-shared", "-o", str(folder / "kernels.so"), str(compiled), str(runtime), "-lm"]
-        # Linked without -fsanitize: the hooks are our runtime's. -z defs: nothing may be missing.
-        _run([compiler.command, *output, f"-Wl,-z,defs,-rpath,{runtime.parent}"])
-        compiled.unlink()
+        declarations = parse_declarations(preprocess(source, options, compiler.command))
         (folder / "declarations.json").write_text(declarations.to_json(), encoding="utf-8")
+        (folder / "unit.cpp").write_text(_unit(source, declarations), encoding="utf-8")
+        _compile(folder, compiler, [*flags, *options])
 
     folder = build_once(f"{source.stem}-{variant}-{key}", compile_into)
     saved = (folder / "declarations.json").read_text(encoding="utf-8")
     return Build(source, variant, folder / "kernels.so", Declarations.from_json(saved))
+
+
+def _compile(folder: Path, compiler: Compiler, flags: list[str]) -> None:
+    """From unit.cpp to kernels.so."""
+    unit, compiled, library = (str(folder / name) for name in ("unit.cpp", "unit.o", "kernels.so"))
+    runtime = runtime_library()
+    _run([compiler.command, *flags, "-c", "-o", compiled, unit])
+    # Linked without -fsanitize: the hooks are our runtime's. -z defs: nothing may be missing.
+    linking = ["-shared", "-lm", f"-Wl,-z,defs,-rpath,{runtime.parent}"]
+    _run([compiler.command, "-o", library, compiled, str(runtime), *linking])
+    Path(compiled).unlink()
 
 
 def preprocess(source: Path, options: list[str], command: str) -> str:

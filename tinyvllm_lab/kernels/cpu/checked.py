@@ -18,7 +18,6 @@ from tinyvllm_lab.kernels.cpu.reports import Context, raise_findings, read_repor
 from tinyvllm_lab.kernels.cpu.structs import (
     EVENT_BYTES,
     CheckRequest,
-    LaunchRequest,
     Region,
     Report,
     ReportLog,
@@ -130,44 +129,39 @@ class CheckedLauncher:
         arrays: list[Array],
         arena: Arena,
     ) -> CheckedRun:
-        log = _empty_log(arena)
-        check = self._check_request(arrays, options, arena)
+        log, check = _empty_log(arena), self._check_request(arrays, options, arena)
+        start = time.perf_counter()
+        completed = self._start(signature, arguments, launch, log, check, options.isolate)
+        seconds = time.perf_counter() - start
+        if completed:
+            arena.write_back()
+        where = self._lines, self._mapping.begin
+        context = Context(signature.name, launch, *where, arrays, options.time_limit)
+        findings = read_reports(log.entries(), context)
+        events = ctypes.string_at(arena.plain[2], check.event_count * EVENT_BYTES)
+        counts = check.num_accesses, seconds
+        return CheckedRun(findings, completed, *counts, events, check.events_dropped, context)
+
+    def _start(
+        self,
+        signature: Signature,
+        arguments: Sequence[Argument],
+        launch: Geometry,
+        log: ReportLog,
+        check: CheckRequest,
+        isolate: bool,
+    ) -> bool:
+        """Run the kernel; whether it came to its end."""
         params, values = pack(list(arguments))
         info = kernel_info(self._library, signature.name)
         request = launch_request(info, params, launch.grid, launch.block, 1, log)
-        start = time.perf_counter()
-        stopped = self._start(request, check, options)
-        seconds = time.perf_counter() - start
-        del values  # lived until here
-        if not stopped:
-            arena.write_back()
-        context = Context(
-            signature.name,
-            launch,
-            self._lines,
-            self._mapping.begin,
-            arrays,
-            options.time_limit,
-        )
-        findings = read_reports(log.entries(), context)
-        events = ctypes.string_at(arena.plain[2], check.event_count * EVENT_BYTES)
-        return CheckedRun(
-            findings,
-            not stopped,
-            check.num_accesses,
-            seconds,
-            events,
-            check.events_dropped,
-            context,
-        )
-
-    def _start(self, request: LaunchRequest, check: CheckRequest, options: CheckOptions) -> bool:
         code = self._runtime.simt_launch_checked(
-            ctypes.byref(request), ctypes.byref(check), ctypes.c_int(options.isolate)
+            ctypes.byref(request), ctypes.byref(check), ctypes.c_int(isolate)
         )
+        del values  # lived until here
         if code == 2:
             raise KernelError("No child process can be started for the checked launch.")
-        return code == 1
+        return bool(code == 0)
 
     def _check_request(
         self, arrays: list[Array], options: CheckOptions, arena: Arena

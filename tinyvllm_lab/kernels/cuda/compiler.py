@@ -8,7 +8,7 @@ from tinyvllm_lab.kernels.build_cache import build_once, digest
 from tinyvllm_lab.kernels.cpu.build import INCLUDE_DIR, find_compiler, preprocess
 from tinyvllm_lab.kernels.cuda.nvcc import Nvcc, find_nvcc
 from tinyvllm_lab.kernels.cuda.nvrtc import Nvrtc, find_nvrtc
-from tinyvllm_lab.kernels.signatures import Declarations, parse_declarations
+from tinyvllm_lab.kernels.signatures import PARSER, Declarations, parse_declarations
 from tinyvllm_lab.kernels.sources import include_dirs, source_closure
 
 # No --use_fast_math: a kernel says itself where an approximation is enough (__expf).
@@ -85,7 +85,8 @@ def build_cuda(source: Path, target: str, defines: tuple[str, ...] = ()) -> Cuda
     compiler = find_cuda_compiler()
     options = [*_FLAGS, *(f"-D{d}" for d in defines), *(f"-I{d}" for d in include_dirs(source))]
     contents = [part for path, data in source_closure(source).items() for part in (path, data)]
-    key = digest(compiler.version, target, options, Path(__file__).read_bytes(), *contents)
+    contents += [Path(__file__).read_bytes(), PARSER]
+    key = digest(compiler.version, target, options, *contents)
 
     def compile_into(folder: Path) -> None:
         said = compiler.compile(source, target, options, folder / "kernels.code")
