@@ -79,6 +79,10 @@ class BlockMap(Panel):
 def summary(moment: Moment, holdings: Holdings) -> str:
     """Blocks by state, and what is empty in held ones."""
     state = moment.state
+    share = f" ({holdings.wasted / holdings.held:.1%} of what is held)" if holdings.held else ""
+    if not moment.is_paged:
+        of = f"{holdings.held:,} of {plural(moment.capacity, 'token slot')} held by regions"
+        return f"{of} · {holdings.wasted:,} empty in them{share}"
     used, cached = len(state.ref_counts), moment.num_cached
     shared = sum(1 for references in state.ref_counts.values() if references > 1)
     free = max(0, moment.config.num_usable_blocks - used - cached)
@@ -86,7 +90,6 @@ def summary(moment: Moment, holdings: Holdings) -> str:
         f"{used:,} used · {shared:,} of them shared · {cached:,} cached · {free:,} free · "
         f"{plural(holdings.wasted, 'token slot')} empty in held blocks"
     )
-    share = f" ({holdings.wasted / holdings.held:.1%} of what is held)" if holdings.held else ""
     return text + share
 
 

@@ -17,16 +17,18 @@ class Holdings:
         owner: block -> the request that holds it; the first one by seat if several do.
         filled: block -> tokens in it.
         block_size: tokens of a full block.
+        regions: token slots of contiguous regions, which need not end with a block.
     """
 
     block_size: int
     owner: dict[int, int] = field(default_factory=dict)
     filled: dict[int, int] = field(default_factory=dict)
+    regions: int = 0
 
     @property
     def held(self) -> int:
-        """Token slots of all held blocks, a shared one once."""
-        return len(self.owner) * self.block_size
+        """Token slots of all held blocks (a shared one once) or regions."""
+        return self.regions or len(self.owner) * self.block_size
 
     @property
     def wasted(self) -> int:
@@ -66,6 +68,7 @@ def _hold(holdings: Holdings, block: int, request: int, tokens: int) -> None:
 
 def _hold_region(holdings: Holdings, request: int, region: tuple[int, int], computed: int) -> None:
     start, length = region
+    holdings.regions += length
     size = holdings.block_size
     slot = start
     while slot < start + length:

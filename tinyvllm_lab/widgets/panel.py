@@ -10,7 +10,8 @@ pointer are shared by all panels of that run. To add a panel `name`:
    one statement each on lines of its own: `esm` puts the modules together.
 2. `name.py`: a subclass of `Panel` with `_esm = bundle("name")`, its texts, and the same picture
    for readers without a browser: `still_height`, `draw_still` and `still_legend`.
-3. A line in `__init__.py`, and a case in `tests/widgets/test_panels.py`.
+3. A line in `__init__.py`, and the name in the lists of `tests/widgets/test_panels.py`,
+   `test_static.py` and `tests/browser/test_saved_page.py`. `npx tsc -p tests/widgets` checks types.
 
 A panel that shows no run (a calculator) derives from `anywidget.AnyWidget` itself and takes what it
 needs of `still`, `palette` and `static/draw.js`.

@@ -5,7 +5,7 @@ import { KIND } from "./events.js";
 import { holdingsOf } from "./kv.js";
 import { definePanel, requestSwatch } from "./panel.js";
 import { COLOURS, lookOf, mix, rgb } from "./theme.js";
-import { count, nameOf, plural } from "./words.js";
+import { capacityOf, count, nameOf, plural, unitOf } from "./words.js";
 
 /** @typedef {import("./panel.js").Scene} Scene */
 /** @typedef {import("./draw.js").Surface} Surface */
@@ -132,13 +132,17 @@ function evictedIn({ run, step }) {
 
 /** @param {Scene} scene @param {Holdings} holdings */
 function summaryOf({ state, run }, { held, wasted }) {
+  const share = held ? ` (${((100 * wasted) / held).toFixed(1)} % of what is held)` : "";
+  if (unitOf(run) !== "block") {
+    const of = `${count(held)} of ${plural(capacityOf(run), "token slot")} held by regions`;
+    return `${of} · ${count(wasted)} empty in them${share}`;
+  }
   const used = state.refCounts.size;
   let shared = 0;
   for (const references of state.refCounts.values()) if (references > 1) shared += 1;
   let cached = 0;
   for (const block of state.cached.keys()) if (!state.refCounts.has(block)) cached += 1;
   const free = Math.max(0, (run.config.num_blocks ?? 1) - 1 - used - cached);
-  const share = held ? ` (${((100 * wasted) / held).toFixed(1)} % of what is held)` : "";
   return [
     `${count(used)} used`, `${count(shared)} of them shared`, `${count(cached)} cached`,
     `${count(free)} free`, `${plural(wasted, "token slot")} empty in held blocks${share}`,

@@ -9,7 +9,7 @@
  * @property {Int32Array} owner request that holds the block first; -1: nobody
  * @property {Int32Array} filled tokens in it
  * @property {Int32Array} index its place in the owner's table
- * @property {number} held token slots of all blocks that are held, a shared one once
+ * @property {number} held token slots of all blocks (a shared one once) or regions that are held
  * @property {number} wasted of these: slots without a token
  */
 
@@ -20,10 +20,16 @@ export function holdingsOf(run, state) {
   const filled = new Int32Array(total);
   const index = new Int32Array(total);
   const size = run.config.block_size ?? 1;
+  let held = 0; // of contiguous regions, which need not end with a block
+  let full = 0;
   for (const request of holders(state)) {
     const record = state.requests.get(request);
     if (record === undefined) continue;
-    if (record.region !== null) holdRegion(owner, filled, request, record.region, record.numComputed, size);
+    if (record.region !== null) {
+      holdRegion(owner, filled, request, record.region, record.numComputed, size);
+      held += record.region[1];
+      full += Math.min(record.region[1], record.numComputed);
+    }
     record.table.forEach((block, place) => {
       if (block >= total || block < 0) return;
       const tokens = Math.max(0, Math.min(size, record.numComputed - place * size));
@@ -34,7 +40,8 @@ export function holdingsOf(run, state) {
       filled[block] = Math.max(filled[block], tokens);
     });
   }
-  return { owner, filled, index, ...wasteOf(owner, filled, size) };
+  const waste = held ? { held, wasted: held - full } : wasteOf(owner, filled, size);
+  return { owner, filled, index, ...waste };
 }
 
 /** Requests that may hold memory: those in seats first, by seat. @param {EngineState} state */
