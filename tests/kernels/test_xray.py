@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tinyvllm_lab.errors import KernelError
 from tinyvllm_lab.kernels import load, xray
+from tinyvllm_lab.kernels.xray_data import XRay
 
 pytestmark = pytest.mark.needs("cxx")
 
@@ -105,6 +106,16 @@ def test_only_the_wanted_blocks_are_logged():
         xray(function("gather"), *args, grid=4, block=64, blocks=range(4, 5))
 
 
+def test_bugs_are_seen_on_the_way():
+    args = np.zeros(60, np.float32), FLOATS, np.arange(64, dtype=np.int32)
+    result = xray(function("gather"), *args, grid=1, block=64)
+    assert [(finding.kind, finding.array) for finding in result.findings] == [
+        ("out_of_bounds", "out")
+    ]
+    assert XRay.from_json(json.loads(json.dumps(result.to_json()))) == result
+    assert "out-of-bounds write" in str(result)
+
+
 def test_a_full_log_says_so():
     args = np.zeros(64, np.float32), FLOATS, np.arange(64, dtype=np.int32)
     result = xray(function("gather"), *args, grid=1, block=64, max_events=10)
@@ -122,6 +133,7 @@ def test_xrays_are_json():
     args = np.zeros(64, np.float32), FLOATS, np.arange(64, dtype=np.int32)
     result = xray(function("gather"), *args, grid=1, block=64)
     data = json.loads(json.dumps(result.to_json()))
+    assert XRay.from_json(data) == result
     assert data["kernel"] == "gather"
     assert data["sources"]["xray_subjects.cu"] == SUBJECTS.read_text().splitlines()
     assert "gather" in str(result)

@@ -64,5 +64,16 @@ class Finding:
         """A dict of plain values."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Finding":
+        """The inverse of `to_json`, after JSON turned tuples into lists."""
+        places = {name: _place(data[name]) for name in ("place", "other") if data[name]}
+        return cls(**{**data, **places})
+
     def __str__(self) -> str:
         return self.message
+
+
+def _place(data: dict[str, Any]) -> Place:
+    tuples = {name: tuple(data[name]) for name in ("block", "thread", "called_from")}
+    return Place(**{**data, **tuples})

@@ -174,6 +174,21 @@ class XRay:
         """A dict of plain values, as recorded x-rays hold it."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "XRay":
+        """A recorded x-ray: the inverse of `to_json`, after JSON turned tuples into lists."""
+        parts: dict[str, Any] = {
+            **{"lines": SourceLine, "arrays": ArrayInfo, "accesses": MemoryAccess},
+            **{"activity": LineActivity, "steps": ThreadSteps},
+        }
+        rebuilt: dict[str, Any] = {
+            name: [_rebuild(kind, d) for d in data[name]] for name, kind in parts.items()
+        }
+        rebuilt["totals"] = Totals(**data["totals"])
+        rebuilt["findings"] = [Finding.from_json(d) for d in data["findings"]]
+        sizes = {name: tuple(data[name]) for name in ("grid", "block")}
+        return cls(**{**data, **sizes, **rebuilt})
+
     def __str__(self) -> str:
         """A table: one row for each memory instruction."""
         head = f"{self.kernel}  grid {self.grid}  block {self.block}"
@@ -186,3 +201,11 @@ def _row(line: SourceLine, access: MemoryAccess) -> str:
     if access.space == "shared":
         return f"{start}{access.bank_conflicts:5.2f} passes (worst {access.worst_bank_conflict})"
     return f"{start}{access.sectors:5.2f} sectors, {access.bytes_used:4.0%} of their bytes used"
+
+
+# The fields that are tuples in the data classes and lists in JSON.
+_TUPLES = {"called_from", "runs_by_thread", "block", "thread"}
+
+
+def _rebuild(kind: Any, data: dict[str, Any]) -> Any:
+    return kind(**{k: tuple(v) if k in _TUPLES else v for k, v in data.items()})
