@@ -154,6 +154,8 @@ class Engine(FrontDesk):
         result = self.executor.execute(plan)
         if result.elapsed_us is not None:
             self.clock.advance_us(result.elapsed_us)
+            if self.log is not None:
+                self.log.info.setdefault("time", "simulated")
         return result
 
     def _update(self, output: StepOutput, result: StepResult) -> None:

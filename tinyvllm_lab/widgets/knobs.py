@@ -97,7 +97,7 @@ def _finish(
     """Tooltip, width and callback. Knobs that restart the run say so, and wait for the release."""
     control.tooltip = help if live else f"{help} (restarts the run)"
     control.style.description_width = LABEL_WIDTH
-    control.layout.width = "100%"
+    control.layout.width = "auto"
     control.knob = name
     if not live and hasattr(control, "continuous_update"):
         control.continuous_update = False

@@ -7,7 +7,6 @@ in front of the same panels.
 
 from __future__ import annotations
 
-import base64
 import threading
 from dataclasses import replace
 from queue import SimpleQueue
@@ -24,6 +23,7 @@ from tinyvllm_lab.simulate.hardware import hardware_table
 from tinyvllm_lab.simulate.models import model_names
 from tinyvllm_lab.widgets.airport import Airport
 from tinyvllm_lab.widgets.block_map import BlockMap
+from tinyvllm_lab.widgets.display import Displayed
 from tinyvllm_lab.widgets.feed import RunFeed
 from tinyvllm_lab.widgets.knobs import GROUPS, LABEL_WIDTH, engine_knobs, workload_knobs
 from tinyvllm_lab.widgets.metric_strip import MetricStrip
@@ -41,7 +41,7 @@ _CLICKED = {
 _LIVE = frozenset(spec.name for spec in field_specs() if spec.live)
 
 
-class Playground(ipywidgets.HBox):
+class Playground(Displayed, ipywidgets.HBox):
     """Knobs on the left, the engine on the right.
 
     Args:
@@ -130,7 +130,7 @@ class Playground(ipywidgets.HBox):
             control = ipywidgets.Dropdown(options=options, value=value, description=name)
             control.tooltip, control.knob = help, name
             control.style.description_width = LABEL_WIDTH
-            control.layout.width = "100%"
+            control.layout.width = "auto"
             control.observe(lambda c, knob=name: self._turned(knob, c["new"]), names="value")
             made.append(control)
         return made
@@ -306,11 +306,17 @@ class Playground(ipywidgets.HBox):
         self.feed.close()
         super().close()
 
+    def still(self) -> bytes:
+        """The panels in one picture, as PNG."""
+        return self.page.still()
+
+    def shown_feeds(self) -> list[RunFeed]:
+        """The feed of the shown run."""
+        return [self.feed]
+
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        picture = base64.b64encode(self.page.still()).decode()
-        return {**data, "image/png": picture, "text/plain": repr(self)}, metadata
+        """The widget, and its picture for those who cannot show a widget."""
+        return self._bundle(ipywidgets.HBox._repr_mimebundle_(self, **kwargs))
 
     def __repr__(self) -> str:
         return f"Playground({self.settings.engine}, {self.feed.event_log.num_steps:,} steps)"
