@@ -13,8 +13,20 @@
  * @property {number} wasted of these: slots without a token
  */
 
+/** Several panels ask for the same moment. @type {WeakMap<EngineState, {position: number, holdings: Holdings}>} */
+const known = new WeakMap();
+
 /** @param {Run} run @param {EngineState} state @returns {Holdings} */
 export function holdingsOf(run, state) {
+  const last = known.get(state);
+  if (last?.position === state.position) return last.holdings;
+  const holdings = compute(run, state);
+  known.set(state, { position: state.position, holdings });
+  return holdings;
+}
+
+/** @param {Run} run @param {EngineState} state @returns {Holdings} */
+function compute(run, state) {
   const total = run.config.num_blocks ?? 0;
   const owner = new Int32Array(total).fill(-1);
   const filled = new Int32Array(total);
@@ -48,9 +60,9 @@ export function holdingsOf(run, state) {
 export function holders(state) {
   const seated = [...state.slots.keys()].sort((x, y) => x - y);
   const requests = seated.map((slot) => /** @type {number} */ (state.slots.get(slot)));
-  const known = new Set(requests);
+  const listed = new Set(requests);
   for (const [request, record] of state.requests) {
-    if ((record.table.length || record.region) && !known.has(request)) requests.push(request);
+    if ((record.table.length || record.region) && !listed.has(request)) requests.push(request);
   }
   return requests;
 }
