@@ -153,7 +153,7 @@ def replay_command(
     if not compare:
         _print_lines(json.dumps(step) for step in steps)
         return
-    found = differences(workload.get("trajectory", []), steps)
+    found = differences(_recorded_steps(file, workload), steps)
     _print_lines(found)
     console.print(f"{file.name}: {len(steps)} steps, {len(found)} differences")
     if found:
@@ -205,3 +205,14 @@ def _read_json(file: Path) -> dict[str, Any]:
         return json.loads(file.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise TinyVllmError(f"{file} is no JSON: {error}", expected="a recorded workload") from None
+
+
+def _recorded_steps(file: Path, workload: dict[str, Any]) -> list[dict[str, Any]]:
+    steps = workload.get("trajectory")
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        raise TinyVllmError(
+            f"{file} records no steps to compare with.",
+            expected="'trajectory', a list with one object a step",
+            fix="Leave --compare out to see what our scheduler does.",
+        )
+    return steps

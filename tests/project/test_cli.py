@@ -138,6 +138,16 @@ def test_replay_compares_and_says_where_steps_differ(tmp_path: Path) -> None:
     assert "1 differences" in done.output
 
 
+@pytest.mark.parametrize("trajectory", [None, 5, [5]])
+def test_replay_cannot_compare_with_what_is_not_recorded(tmp_path: Path, trajectory) -> None:
+    trace = json.loads((TRACES / "a01_single.json").read_text())
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps({**trace, "trajectory": trajectory}))
+    error = invoke("replay", str(file), "--compare").exception
+    assert isinstance(error, TinyVllmError)
+    assert "records no steps" in error.what
+
+
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from tinyvllm_lab.cli import main; main()", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env})
