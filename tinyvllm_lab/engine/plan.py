@@ -27,7 +27,7 @@ class StepPlan:
     total_tokens: int = 0
     num_padding_tokens: int = 0
     """Static batching: tokens that a rectangular batch would compute on top, for empty seats and
-    shorter rows. Our torch executor is ragged and does not; the cost model can charge for them."""
+    shorter rows. Neither of our executors computes them: both take rows of any length."""
     swap_out: list[tuple[int, int]] = field(default_factory=list)
     """(block, host_block) pairs."""
     swap_in: list[tuple[int, int]] = field(default_factory=list)

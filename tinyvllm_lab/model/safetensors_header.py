@@ -315,7 +315,7 @@ def _check_size(name: str, info: TensorInfo, begin: int, text: _HeaderText) -> N
     if bits != 8 * info.num_bytes:
         raise text.error(
             f"it has {info.num_bytes} bytes, but {info.dtype} of shape {list(info.shape)} "
-            f"needs {bits / 8:g}.",
+            f"needs {bits / 8:.15g}.",
             tensor=name,
             byte=begin,
         )
