@@ -12,6 +12,7 @@ from tinyvllm_lab.widgets import (
     Airport,
     BlockMap,
     BlockTable,
+    ContiguousStrip,
     MetricStrip,
     SlotTimeline,
     TokenStream,
@@ -20,7 +21,9 @@ from tinyvllm_lab.widgets import (
 from tinyvllm_lab.widgets.moment import busiest_step
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.timeout(300)]
-PANELS = (Airport, SlotTimeline, BlockMap, BlockTable, TokenStream, MetricStrip)
+PANELS = (
+    Airport, SlotTimeline, BlockMap, BlockTable, TokenStream, MetricStrip, ContiguousStrip,
+)  # fmt: skip
 NAMES = [panel.module for panel in PANELS]
 
 

@@ -10,7 +10,10 @@ from tinyvllm_lab.widgets import esm, palette
 
 HERE = Path(__file__).parent
 STATIC = esm.STATIC
-PANELS = ["airport", "slot_timeline", "block_map", "block_table", "token_stream", "metric_strip"]
+PANELS = [
+    "airport", "slot_timeline", "block_map", "block_table", "token_stream", "metric_strip",
+    "contiguous_strip",
+]  # fmt: skip
 
 
 def node(*arguments, **options):

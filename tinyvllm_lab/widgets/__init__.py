@@ -18,6 +18,7 @@ __getattr__, __all__ = lazy_attributes(
         "Airport": "tinyvllm_lab.widgets.airport",
         "BlockMap": "tinyvllm_lab.widgets.block_map",
         "BlockTable": "tinyvllm_lab.widgets.block_table",
+        "ContiguousStrip": "tinyvllm_lab.widgets.contiguous_strip",
         "KVWallet": "tinyvllm_lab.widgets.kv_wallet",
         "MetricStrip": "tinyvllm_lab.widgets.metric_strip",
         "Panel": "tinyvllm_lab.widgets.panel",
