@@ -10,6 +10,7 @@ JOBS ?= 2
 LAB_ARGS ?=
 
 BIN := $(VENV)/bin
+NODE_MODULES := tests/widgets/node_modules
 unexport PYTHONHOME PYTHONPATH
 
 .DEFAULT_GOAL := help
@@ -22,7 +23,7 @@ help: ## this list
 lab: $(VENV)/.lab ## JupyterLab on chapter 00, with the shipped notebooks trusted
 	@$(BIN)/tinyvllm-lab lab $(LAB_ARGS)
 
-test: $(VENV)/.test ## lint, types, all tests, every notebook, the wheel
+test: $(VENV)/.test $(NODE_MODULES)/.installed ## lint, types, all tests, every notebook, the wheel
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -39,7 +40,7 @@ bench: $(VENV)/.test ## every measurement in tests/bench
 	  echo "== $$bench"; $(BIN)/python "$$bench"; done
 
 clean: ## remove what was built (not .venv)
-	rm -rf build dist docs-html .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist docs-html $(NODE_MODULES) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find tinyvllm_lab tests notebooks \( -name __pycache__ -o -name .ipynb_checkpoints \) \
 	  -prune -exec rm -rf {} +
 
@@ -56,3 +57,7 @@ $(VENV)/.lab: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install -c constraints.txt -e '.[lab,scale,test]'
 	@touch $@ $(VENV)/.lab
+
+# The type checker for the panels' JavaScript. Without npm its test is named as not run.
+$(NODE_MODULES)/.installed: tests/widgets/package-lock.json
+	-@if command -v npm >/dev/null; then npm ci --silent --prefix tests/widgets && touch $@; fi
