@@ -28,6 +28,7 @@ __getattr__, __all__ = lazy_attributes(
         "SlotTimeline": "tinyvllm_lab.widgets.slot_timeline",
         "TokenStream": "tinyvllm_lab.widgets.token_stream",
         "WorkloadKnobs": "tinyvllm_lab.widgets.playground_settings",
+        "compare": "tinyvllm_lab.widgets.comparison",
         "save_html": "tinyvllm_lab.widgets.export",
         "show": "tinyvllm_lab.widgets.page",
     },

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tinyvllm_lab.widgets.feed import RunFeed
     from tinyvllm_lab.widgets.panel import Panel
 
-_TRAITS = ("feed_id", "name", "title", "caption", "size", "controls", "options")
+_TRAITS = ("feed_id", "name", "title", "caption", "size", "controls", "options", "linked_feed")
 
 _PAGE = """<!doctype html>
 <html lang="en">

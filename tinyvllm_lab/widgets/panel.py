@@ -72,6 +72,7 @@ class Panel(Displayed, anywidget.AnyWidget):
     size = traitlets.Unicode("normal").tag(sync=True)
     controls = traitlets.Bool(True).tag(sync=True)
     options = traitlets.Dict().tag(sync=True)
+    linked_feed = traitlets.Unicode().tag(sync=True)  # a run that moves with this one: `compare`
 
     def __init__(
         self,

@@ -4,6 +4,7 @@
  * under the pointer. A panel's code is loaded on its own, so the runs live in a table on `window`.
  */
 
+/** @typedef {import("./link.js").Link} Link */
 /** @typedef {import("./replayer.js").Run} Run */
 /** @typedef {{state: string, error: string, traceback: string}} Status */
 /** @typedef {"run" | "step" | "mark" | "status"} Change */
@@ -27,6 +28,8 @@ export class Store {
     this.hover = null;
     /** @type {number | null} */
     this.selected = null;
+    /** @type {Link | null} to another run that shows the same moment */
+    this.link = null;
     this.listeners = new Set();
     /** @type {(command: string, value?: number | null) => void} */
     this.command = () => {};
@@ -69,6 +72,7 @@ export class Store {
       this.speed = SPEEDS.find((speed) => run.stepStarts.length / speed <= 30) ?? 1000;
     } else this.step = clamp(this.step, run.firstStep, run.lastStep);
     this.tell("run");
+    this.link?.align();
   }
 
   /** New events came. */
@@ -79,9 +83,16 @@ export class Store {
 
   /** @param {number} step @param {boolean} [goesOn] keep playing */
   seek(step, goesOn = false) {
+    if (this.run === null) return;
+    this.isPoster = false;
+    this.moveTo(step, goesOn);
+    this.link?.bring(this);
+  }
+
+  /** The same for this run alone. @param {number} step @param {boolean} [goesOn] */
+  moveTo(step, goesOn = false) {
     const { run } = this;
     if (run === null) return;
-    this.isPoster = false;
     if (!goesOn) this.playing = false;
     this.step = clamp(step, run.firstStep, run.lastStep);
     this.follows = this.isLive && this.step === run.lastStep && !goesOn;
@@ -109,6 +120,7 @@ export class Store {
     this.owed = 0;
     this.lastFrame = performance.now();
     this.tell("step");
+    this.link?.bring(this);
     requestAnimationFrame((now) => this.frame(now));
   }
 

@@ -6,6 +6,7 @@
 
 import { Controls } from "./controls.js";
 import { Surface } from "./draw.js";
+import { link } from "./link.js";
 import { storeOf } from "./page.js";
 import { lookOf, themeOf, wantsLessMotion, watchTheme } from "./theme.js";
 import { count, describeStep, duration, nameOf, sourceOf } from "./words.js";
@@ -74,6 +75,8 @@ class Frame {
     this.theme = null;
     this.build(signal);
     this.connect(signal);
+    const linked = model.get("linked_feed");
+    if (linked) link(this.store, storeOf(linked), signal);
     this.showStatus();
     this.ask();
   }
@@ -211,7 +214,8 @@ class Frame {
     if (event.ctrlKey || event.metaKey || event.altKey || target.tagName === "SELECT") return;
     const action = KEYS[event.key];
     if (action === undefined || (event.key === " " && target.tagName === "BUTTON")) return;
-    action(this.store);
+    const { link: linked, isLive } = this.store;
+    action(linked && !isLive ? linked.leader : this.store);
     event.preventDefault();
     event.stopPropagation();
   }
