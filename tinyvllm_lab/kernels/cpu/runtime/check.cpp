@@ -1,5 +1,6 @@
 #include "check.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "block.h"
@@ -92,7 +93,7 @@ void Checker::log(uint64_t address, int size, uint8_t kind, int region, const vo
         static_cast<uint32_t>(reinterpret_cast<uint64_t>(pc) - request_.code_begin),
         static_cast<uint32_t>(block),
         static_cast<uint16_t>(this_block->thread()),
-        static_cast<uint8_t>(size),
+        static_cast<uint8_t>(std::min(size, 255)),
         kind,
         static_cast<int16_t>(region),
         static_cast<uint16_t>(this_block->barrier_epoch())};
