@@ -157,10 +157,14 @@ class Playground(Displayed, ipywidgets.HBox):
         """A knob was turned: live if the engine can, else a new run with the same seed."""
         if self._turning:
             return
+        if isinstance(value, float):
+            value = round(value, 6)  # browsers return 24.999999999999996 for 25
         try:
             settings = self.settings.changed(name, value)
         except TinyVllmError as error:
             self._set_back(name, str(error))
+            return
+        if settings == self.settings:
             return
         self.settings = settings
         self._show_followers(settings)

@@ -30,7 +30,7 @@ export function wallet(choice, tables) {
 }
 
 const SVG = "http://www.w3.org/2000/svg";
-const WIDTH = 720;
+const WIDTH = 1100;
 const BAR = { top: 34, height: 54 };
 
 /** @param {string} tag @param {Record<string, string | number>} attributes @param {string} [text] */
