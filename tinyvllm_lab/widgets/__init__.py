@@ -25,6 +25,7 @@ __getattr__, __all__ = lazy_attributes(
         "Playground": "tinyvllm_lab.widgets.playground",
         "PlaygroundSettings": "tinyvllm_lab.widgets.playground_settings",
         "RunFeed": "tinyvllm_lab.widgets.feed",
+        "SafetensorsMap": "tinyvllm_lab.widgets.safetensors_map",
         "SlotTimeline": "tinyvllm_lab.widgets.slot_timeline",
         "TokenStream": "tinyvllm_lab.widgets.token_stream",
         "WorkloadKnobs": "tinyvllm_lab.widgets.playground_settings",

@@ -28,7 +28,7 @@ _SIZE = 12
 _PAD = 14
 
 # Pillow's own font lacks these.
-_REPLACED = str.maketrans({"→": "->", "↵": "¶", "−": "-"})
+_REPLACED = str.maketrans({"→": "->", "↵": "¶", "−": "-", "×": "x"})
 
 Mark = Literal["", "dashed", "outline", "dot", "line"]
 

@@ -1,5 +1,5 @@
 // @ts-check
-/** What the calculators share: colours and units. */
+/** What the calculators share: colours, units, shapes and fields. */
 
 export const COLOURS = {
   weights: "#0072B2",
@@ -14,4 +14,61 @@ export function bytesText(bytes) {
   const power = Math.min(Math.floor(Math.log2(Math.max(bytes, 1)) / 10), units.length - 1);
   const value = bytes / 1024 ** power;
   return `${value >= 100 || power === 0 ? value.toFixed(0) : value.toFixed(1)} ${units[power]}`;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** @param {string} tag @param {Record<string, string | number>} attributes @param {string} [text] */
+export function shape(tag, attributes, text) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+/** @param {string} label @param {HTMLElement} field @param {HTMLElement} parent */
+export function labelled(label, field, parent) {
+  const box = document.createElement("label");
+  box.className = "tvl-field";
+  const name = document.createElement("span");
+  name.textContent = label;
+  box.append(name, field);
+  parent.append(box);
+}
+
+/** @param {any} model @param {string} name @param {string[]} options */
+export function select(model, name, options) {
+  const field = document.createElement("select");
+  field.className = "tvl-select";
+  field.append(...options.map((option) => new Option(option, option)));
+  field.value = model.get("choice")[name];
+  field.addEventListener("change", () => choose(model, name, field.value));
+  return field;
+}
+
+/** A slider over doublings. @param {any} model @param {string} name @param {number} low @param {number} high */
+export function slider(model, name, low, high) {
+  const box = document.createElement("span");
+  const field = document.createElement("input");
+  const value = document.createElement("output");
+  Object.assign(field, { type: "range", min: Math.log2(low), max: Math.log2(high), step: 0.25, className: "tvl-scrub" });
+  const show = (/** @type {number} */ number) => {
+    value.textContent = number.toLocaleString("en");
+    field.setAttribute("aria-valuetext", `${number}`);
+  };
+  field.value = String(Math.log2(model.get("choice")[name]));
+  show(model.get("choice")[name]);
+  field.addEventListener("input", () => {
+    const number = Math.round(2 ** Number(field.value));
+    show(number);
+    choose(model, name, number);
+  });
+  box.append(field, value);
+  return box;
+}
+
+/** @param {any} model @param {string} name @param {string | number} value */
+function choose(model, name, value) {
+  model.set("choice", { ...model.get("choice"), [name]: value });
+  model.save_changes();
 }

@@ -4,7 +4,7 @@
  * it needs no run and no kernel. `wallet` is the arithmetic, and the same as `kv_wallet.py`'s.
  */
 
-import { COLOURS, bytesText } from "./calculator.js";
+import { COLOURS, bytesText, labelled, select, shape, slider } from "./calculator.js";
 
 /**
  * @typedef {{model: string, gpu: string, dtype: string, context: number, users: number}} Choice
@@ -29,17 +29,8 @@ export function wallet(choice, tables) {
   return { weights, token, user, all: user * choice.users, budget, total: gpu.bytes, fit };
 }
 
-const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 1100;
 const BAR = { top: 34, height: 54 };
-
-/** @param {string} tag @param {Record<string, string | number>} attributes @param {string} [text] */
-function shape(tag, attributes, text) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 /** @param {SVGElement} svg @param {ReturnType<typeof wallet>} w @param {Choice} choice */
 function drawBar(svg, w, choice) {
@@ -75,53 +66,6 @@ function sentence(w, choice) {
   const one = `${bytesText(w.token)} a token × ${choice.context.toLocaleString("en")} tokens = ${bytesText(w.user)} a user`;
   const many = `${choice.users} users take ${bytesText(w.all)} beside ${bytesText(w.weights)} of weights`;
   return `${one}; ${many}. ${w.fit.toLocaleString("en")} such users fit.`;
-}
-
-/** @param {string} label @param {HTMLElement} field @param {HTMLElement} parent */
-function labelled(label, field, parent) {
-  const box = document.createElement("label");
-  box.className = "tvl-field";
-  const name = document.createElement("span");
-  name.textContent = label;
-  box.append(name, field);
-  parent.append(box);
-}
-
-/** @param {any} model @param {keyof Choice} name @param {string[]} options */
-function select(model, name, options) {
-  const field = document.createElement("select");
-  field.className = "tvl-select";
-  field.append(...options.map((option) => new Option(option, option)));
-  field.value = model.get("choice")[name];
-  field.addEventListener("change", () => choose(model, name, field.value));
-  return field;
-}
-
-/** A slider over doublings. @param {any} model @param {"context" | "users"} name @param {number} low @param {number} high */
-function slider(model, name, low, high) {
-  const box = document.createElement("span");
-  const field = document.createElement("input");
-  const value = document.createElement("output");
-  Object.assign(field, { type: "range", min: Math.log2(low), max: Math.log2(high), step: 0.25, className: "tvl-scrub" });
-  const show = (/** @type {number} */ number) => {
-    value.textContent = number.toLocaleString("en");
-    field.setAttribute("aria-valuetext", `${number}`);
-  };
-  field.value = String(Math.log2(model.get("choice")[name]));
-  show(model.get("choice")[name]);
-  field.addEventListener("input", () => {
-    const number = Math.round(2 ** Number(field.value));
-    show(number);
-    choose(model, name, number);
-  });
-  box.append(field, value);
-  return box;
-}
-
-/** @param {any} model @param {string} name @param {string | number} value */
-function choose(model, name, value) {
-  model.set("choice", { ...model.get("choice"), [name]: value });
-  model.save_changes();
 }
 
 export default {
