@@ -66,7 +66,7 @@ def states(draw):
 
 
 @pytest.mark.needs("node")
-@settings(max_examples=1)
+@settings(max_examples=4, deadline=None)
 @given(st.lists(states(), min_size=80, max_size=80))
 def test_the_browser_finds_the_same_regions_and_holes(cases):
     script = (

@@ -32,7 +32,7 @@ choices = st.tuples(
 
 
 @pytest.mark.needs("node")
-@settings(max_examples=1)
+@settings(max_examples=4, deadline=None)
 @given(st.lists(choices, min_size=60, max_size=60))
 def test_the_browser_computes_the_same(picks):
     made = [KVWallet(m, "NVIDIA L4", d, context=c, users=u) for m, d, c, u in picks]

@@ -24,6 +24,7 @@ __getattr__, __all__ = lazy_attributes(
         "Panel": "tinyvllm_lab.widgets.panel",
         "Playground": "tinyvllm_lab.widgets.playground",
         "PlaygroundSettings": "tinyvllm_lab.widgets.playground_settings",
+        "Roofline": "tinyvllm_lab.widgets.roofline",
         "RunFeed": "tinyvllm_lab.widgets.feed",
         "SafetensorsMap": "tinyvllm_lab.widgets.safetensors_map",
         "SlotTimeline": "tinyvllm_lab.widgets.slot_timeline",
