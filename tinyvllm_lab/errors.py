@@ -59,5 +59,9 @@ class LogError(TinyVllmError):
     """A stored event log is damaged, cut off, or from another version."""
 
 
+class StepFailed(EngineError):
+    """The executor failed in one step: its batch is lost, the engine can go on."""
+
+
 class KernelError(TinyVllmError):
     """A kernel could not be built or launched, or a check found a bug in it."""

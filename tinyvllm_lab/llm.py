@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -190,8 +190,19 @@ class LLM:
                 requests.append(request)
                 self._token_times.update((s, []) for s in (request, *request.children))
             yield requests
-        finally:
-            self._drop([sample for r in requests for sample in (r, *r.children)])
+        except Exception:
+            # The first error counts: what the clean-up stumbles over follows from it.
+            with suppress(Exception):
+                self._drop_all(requests)
+            raise
+        except BaseException:  # an interrupt, or a stream that was closed
+            self._drop_all(requests)
+            raise
+        else:
+            self._drop_all(requests)
+
+    def _drop_all(self, requests: Sequence[Request]) -> None:
+        self._drop([sample for r in requests for sample in (r, *r.children)])
 
     def _drop(self, samples: Sequence[Request]) -> None:
         unfinished = {sample.request_id for sample in samples if not sample.is_finished}
@@ -200,7 +211,8 @@ class LLM:
         for sample in samples:
             self._token_times.pop(sample, None)
         # An abort takes effect in a step. If others run, theirs will do; else there is none.
-        if unfinished and unfinished.issuperset(list(self.engine.requests)):
+        leaving = {name for name, _ in list(self.engine.inbox.aborts)}
+        if unfinished and leaving.issuperset(list(self.engine.requests)):
             self._step()
 
     def _step(self) -> None:

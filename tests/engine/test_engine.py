@@ -8,9 +8,16 @@ from tinyvllm_lab.engine.config import EngineConfig, field_specs
 from tinyvllm_lab.engine.engine import Engine
 from tinyvllm_lab.engine.events import Kind, Reason
 from tinyvllm_lab.engine.log import EventLog
+from tinyvllm_lab.engine.plan import StepResult
 from tinyvllm_lab.engine.sampling_params import SamplingParams
 from tinyvllm_lab.engine.scheduler import Scheduler
-from tinyvllm_lab.errors import ConfigError, EngineError, KnobRefused, RequestRefused
+from tinyvllm_lab.errors import (
+    ConfigError,
+    EngineError,
+    KnobRefused,
+    RequestRefused,
+    StepFailed,
+)
 from tinyvllm_lab.model.tokenizer import Tokenizer
 from tinyvllm_lab.paths import assets_dir
 
@@ -76,6 +83,44 @@ def test_without_chunks_a_sequence_must_fit_into_a_step():
     with pytest.raises(RequestRefused, match="step may compute 20"):
         engine.add_request([1] * 10, params(12))
     run(engine)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"cache_salt": 5}, {"timeout_s": float("nan")}, {"timeout_s": "x"}, {"priority": "high"}],
+)
+def test_details_of_the_wrong_kind_are_refused_and_the_others_go_on(more):
+    engine = make_engine()
+    good = engine.add_request([1] * 20, params(4), timeout_s=1e9)
+    with pytest.raises(RequestRefused):
+        engine.add_request([1] * 20, params(4), **more)
+    run(engine)
+    assert good.num_output_tokens == 4
+
+
+def test_a_refused_twin_takes_no_deadline_to_the_living():
+    clock = FakeClock()
+    engine = make_engine(clock=clock)
+    living = engine.add_request([1], params(4), request_id="A")
+    with pytest.raises(RequestRefused):
+        engine.add_request([1], params(4), request_id="A", timeout_s=0.05)
+    clock.time = 1.0
+    run(engine)
+    assert living.finish_reason is Reason.LENGTH
+
+
+def test_names_that_the_engine_finds_are_free():
+    engine = make_engine()
+    engine.add_request([1], params(4), request_id="request-0")
+    assert engine.add_request([1], params(4)).request_id == "request-1"
+
+
+def test_deadlines_of_ended_requests_do_not_pile_up():
+    engine = make_engine(check_invariants=False)
+    for _ in range(500):
+        engine.add_request([1], params(1), timeout_s=1e6)
+        run(engine)
+    assert len(engine._deadlines) < 100
 
 
 # ------------------------------------------------------------------------- knobs
@@ -238,6 +283,33 @@ def test_close_ends_everything():
     assert not engine.has_work
 
 
+@pytest.mark.parametrize("answer", [[], [0.5], ["a"], [1, 2]])
+def test_an_executor_that_answers_nonsense_fails_by_name(answer):
+    class Odd(CheckingExecutor):
+        def execute(self, plan):
+            return StepResult(answer)
+
+    engine = make_engine(Odd(EngineConfig()))
+    request = engine.add_request([1, 2], params(3))
+    with pytest.raises(StepFailed, match="1 rows"):
+        engine.step()
+    assert request.finish_reason is Reason.ERROR
+    assert engine.log.num_steps == 1
+    run(engine)
+
+
+def test_a_scheduler_that_raises_leaves_no_half_step_in_the_log():
+    class Buggy(Scheduler):
+        def schedule(self):
+            raise ZeroDivisionError("my bug")
+
+    engine = make_engine(engine={"scheduler": Buggy})
+    engine.add_request([1], params(2))
+    with pytest.raises(ZeroDivisionError, match="my bug"):
+        engine.step()
+    assert kinds(engine).count(Kind.STEP) == kinds(engine).count(Kind.STEP_END) == 1
+
+
 # ------------------------------------------------------------ a learner's own parts
 
 
@@ -264,6 +336,17 @@ def test_an_own_pool_is_used(as_object):
     engine.step()
     assert request.block_table == [19]
     run(engine)
+
+
+def test_a_pool_of_another_size_is_refused_and_one_without_events_gets_them():
+    with pytest.raises(ConfigError, match="100 blocks"):
+        make_engine(num_blocks=20, engine={"block_pool": BlockPool(100)})
+    with pytest.raises(ConfigError, match="Both"):
+        make_engine(engine={"block_pool": BlockPool(256), "scheduler": Scheduler})
+    engine = make_engine(num_blocks=20, engine={"block_pool": BlockPool(20)})
+    engine.add_request([1, 2, 3], params(5))
+    run(engine)
+    assert Kind.BLOCK_ALLOC in kinds(engine)
 
 
 def test_an_own_policy_and_an_own_scheduler_are_used():

@@ -144,17 +144,16 @@ class Broken(CheckingExecutor):
         return super().execute(plan)
 
 
-def test_an_error_is_kept_ends_its_requests_and_start_goes_on():
+def test_a_failing_executor_ends_its_batch_only_and_the_error_is_kept():
     runner = EngineRunner(make_engine(Broken(EngineConfig())))
     with runner:
         lost = runner.add([1, 2], SamplingParams(max_tokens=30))
         assert list(lost)[-1].finish_reason == "error"
-        wait_for(lambda: runner.state == "failed")
-        assert runner.join(1)
+        assert runner.join(10)
+        assert runner.state == "running"
         assert isinstance(runner.error, EngineError)
         assert "MemoryError: no room for logits" in runner.traceback
         later = runner.add([1, 2], SamplingParams(max_tokens=4))
-        runner.start()
         assert [o.token_id for o in later] == alone([1, 2], 4)
         assert runner.engine.scheduler.memory.num_used == 0
 
@@ -208,3 +207,32 @@ def test_a_feed_is_played_to_its_end_and_idle_virtual_time_is_jumped_over():
         assert runner.join(10)
     assert len(feed.finished) == 2
     assert engine.clock.now() >= 50.0
+
+
+def test_those_who_wait_are_served_after_a_failed_step():
+    with EngineRunner(make_engine(Broken(EngineConfig()), max_num_seqs=1)) as runner:
+        first = runner.add([1, 2], SamplingParams(max_tokens=30))
+        second = runner.add([3, 4], SamplingParams(max_tokens=5))
+        assert list(first)[-1].finish_reason == "error"
+        assert [o.token_id for o in second] == alone([3, 4], 5)
+
+
+def test_a_knob_that_comes_too_late_is_kept_as_the_error(runner):
+    runner.engine.config = EngineConfig(max_num_batched_tokens=16)
+    runner.engine.scheduler.configure(runner.engine.config)
+    runner.add([1] * 30, SamplingParams(max_tokens=4))
+    runner.step()
+    runner.join(10)
+    runner.set_knob("enable_chunked_prefill", False)
+    runner.start()
+    wait_for(lambda: runner.error is not None)
+    assert isinstance(runner.error, KnobRefused)
+    assert runner.join(10)
+
+
+def test_each_sample_has_its_stream(runner):
+    stream = runner.add([1, 2], SamplingParams(max_tokens=6, n=3))
+    runner.start()
+    for one in (stream, *stream.others):
+        assert [o.token_id for o in one] == alone([1, 2], 6)
+    assert len(stream.others) == 2

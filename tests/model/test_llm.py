@@ -9,6 +9,7 @@ import torch
 from tokenizer_samples import TINY
 
 from tinyvllm_lab import llm as llm_module
+from tinyvllm_lab.cache import BlockPool
 from tinyvllm_lab.engine.config import EngineConfig
 from tinyvllm_lab.engine.sampling_params import SamplingParams
 from tinyvllm_lab.errors import ConfigError, EngineError, ModelError, RequestRefused
@@ -327,3 +328,24 @@ def test_weights_of_another_type(llm):
         other.generate(PROMPTS[0], GREEDY)[0].text[:20]
         == llm.generate(PROMPTS[0], GREEDY)[0].text[:20]
     )
+
+
+def test_closed_streams_leave_nothing_behind():
+    with LLM("tiny", dtype="float32") as llm:
+        streams = [llm.stream(p, SamplingParams(max_tokens=100)) for p in ("Once", "The dog")]
+        for stream in streams:
+            next(stream)
+        for stream in streams:
+            stream.close()
+        assert llm.engine.requests == {}
+        assert llm.engine.scheduler.memory.num_used == 0
+
+
+def test_a_learners_own_error_is_the_one_that_is_seen():
+    class Bad(BlockPool):
+        def allocate(self, *args):
+            raise IndexError("my bug")
+
+    llm = LLM("tiny", dtype="float32", block_pool=Bad)
+    with pytest.raises(IndexError, match="my bug"):
+        llm.generate(["a b c", "d e f"], SamplingParams(max_tokens=3))

@@ -41,7 +41,8 @@ def check_request(
             f"{name} can grow to {kv_tokens} tokens, and a step may compute "
             f"{config.max_num_batched_tokens}.",
             "a sequence that fits into one step, because this engine cannot cut it into chunks",
-            "Lower max_tokens, raise max_num_batched_tokens, or switch chunked prefill on.",
+            "Lower max_tokens, raise max_num_batched_tokens, or switch "
+            + ("chunked prefill on." if config.use_kv_cache else "the KV cache on."),
         )
 
 

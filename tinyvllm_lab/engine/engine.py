@@ -23,7 +23,7 @@ from tinyvllm_lab.engine.request import Request
 from tinyvllm_lab.engine.scheduler import Scheduler
 from tinyvllm_lab.engine.static import StaticBatchScheduler
 from tinyvllm_lab.engine.text import TextTokenizer, stops_by_text
-from tinyvllm_lab.errors import EngineError, KnobRefused
+from tinyvllm_lab.errors import ConfigError, EngineError, KnobRefused, StepFailed
 
 _STEP, _STEP_END = int(Kind.STEP), int(Kind.STEP_END)
 
@@ -119,13 +119,18 @@ class Engine(FrontDesk):
         """Do one step.
 
         Raises:
-            EngineError: the executor failed (the requests of its batch ended with `Reason.ERROR`;
-                the engine can go on), or work is left but nothing moves.
+            StepFailed: the executor failed. The requests of its batch ended with `Reason.ERROR`;
+                the others can go on.
+            EngineError: work is left but nothing moves.
         """
         self._begin_step()
         ended, refused = self._read_inbox()
         started = time.perf_counter_ns()
-        plan = self.scheduler.schedule()
+        try:
+            plan = self.scheduler.schedule()
+        except BaseException:
+            self._end_step()  # the log must not hold half a step
+            raise
         plan.step = self.num_steps
         scheduled = time.perf_counter_ns()
         output = StepOutput(plan, finished=ended, refused=refused)
@@ -152,6 +157,7 @@ class Engine(FrontDesk):
         if plan.is_empty:
             return StepResult([])
         result = self.executor.execute(plan)
+        _check_result(plan, result)
         if result.elapsed_us is not None:
             self.clock.advance_us(result.elapsed_us)
             if self.log is not None:
@@ -201,7 +207,7 @@ class Engine(FrontDesk):
         self._end_step()
         if isinstance(error, Exception):
             names = ", ".join(r.request_id for r in failed)
-            raise EngineError(
+            raise StepFailed(
                 f"Step {output.plan.step} could not be computed: {type(error).__name__}: {error}",
                 fix=f"These requests ended with an error, the others can go on: {names}.",
             ) from error
@@ -228,6 +234,7 @@ class Engine(FrontDesk):
                 self._register(child)
                 # The child computes the last prompt token itself, and samples from that.
                 child.num_computed_tokens = request.num_prompt_tokens - 1
+                self._expect(child)
                 self.scheduler.fork(request, child)
 
 
@@ -235,13 +242,42 @@ def _make_scheduler(
     config: EngineConfig, events: Any, scheduler: Any, block_pool: Any, policy_key: Key | None
 ) -> Scheduler:
     """The caller's scheduler (object or factory), or the one that the config names."""
+    if scheduler is not None and block_pool is not None:
+        raise ConfigError(
+            "Both a scheduler and a block_pool were passed.",
+            "one of them: a scheduler of your own brings its own memory",
+        )
     if scheduler is not None:
         is_factory = isinstance(scheduler, type) or not hasattr(scheduler, "schedule")
         return scheduler(config, events) if is_factory else scheduler
     if callable(block_pool):
         block_pool = block_pool(config.num_blocks, events)
+    if block_pool is not None:
+        _adopt_pool(block_pool, config, events)
     kind = StaticBatchScheduler if config.batching == "static" else Scheduler
     return kind(config, events, block_pool=block_pool, policy_key=policy_key)
+
+
+def _adopt_pool(pool: BlockPool, config: EngineConfig, events: Any) -> None:
+    """A pool that was made elsewhere must have the size of the KV tensors, and log its events."""
+    if pool.num_blocks != config.num_blocks:
+        raise ConfigError(
+            f"The block pool has {pool.num_blocks} blocks, EngineConfig.num_blocks is "
+            f"{config.num_blocks}.",
+            "equal numbers",
+        )
+    if pool.events is None:
+        pool.events = events
+
+
+def _check_result(plan: StepPlan, result: StepResult) -> None:
+    """An executor of one's own must answer every row, with a whole number."""
+    tokens = result.token_ids
+    if len(tokens) != len(plan.requests) or any(type(token) is not int for token in tokens):
+        raise EngineError(
+            f"The executor answered {len(plan.requests)} rows with {str(tokens)[:80]}.",
+            "one token id (an int) a row, -1 in rows that sample nothing",
+        )
 
 
 def _new_text(request: Request) -> str:

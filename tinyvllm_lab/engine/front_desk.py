@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -88,11 +89,12 @@ class FrontDesk:
             RequestRefused: it could never run, or its name is taken. The others go on.
         """
         arrival = self.clock.now() if arrival_time is None else arrival_time
+        request_id = request_id or self._free_name()
         request = make_request(
-            request_id or f"request-{next(self._names)}", prompt, sampling_params, self.tokenizer,
+            request_id, prompt, sampling_params, self.tokenizer,
             arrival_time=arrival,
             priority=priority,
-            deadline=None if timeout_s is None else arrival + timeout_s,
+            deadline=_deadline(request_id, arrival, timeout_s),
             cache_salt=cache_salt,
             eos_token_ids=self.eos_token_ids,
         )  # fmt: skip
@@ -108,6 +110,10 @@ class FrontDesk:
             self._families[request.request_id] = request
         self.inbox.arrivals.append(request)
         return request
+
+    def _free_name(self) -> str:
+        names = (f"request-{number}" for number in self._names)
+        return next(name for name in names if name not in self.requests)
 
     def _check_at_door(self, samples: list[Request]) -> None:
         for sample in samples:
@@ -209,12 +215,22 @@ class FrontDesk:
                 ended += self._abort_now(request.request_id, Reason.TIMEOUT)
         return ended
 
+    def _expect(self, request: Request) -> None:
+        """Remember a deadline; those of requests that ended long ago are forgotten by and by."""
+        if request.deadline is None:
+            return
+        if len(self._deadlines) > 2 * len(self.requests) + 64:
+            self._deadlines = [d for d in self._deadlines if not d[2].is_finished]
+            heapq.heapify(self._deadlines)
+        heapq.heappush(self._deadlines, (request.deadline, request.index, request))
+
     def _submit(self, request: Request) -> None:
         self._register(request)
+        self._expect(request)
         self.scheduler.add(request)
 
     def _register(self, request: Request) -> None:
-        """Give the request its number, its place in the log, its deadline and its text stream."""
+        """Give the request its number, its place in the log and its text stream."""
         request.index = next(self._numbers)
         if self.log is not None:
             self.log.add_request(
@@ -225,8 +241,6 @@ class FrontDesk:
                 parent=request.parent,
                 arrival_us=round(request.arrival_time * 1e6),
             )  # fmt: skip
-        if request.deadline is not None:
-            heapq.heappush(self._deadlines, (request.deadline, request.index, request))
         if self.tokenizer is not None:
             request.text_stream = TextStream(self.tokenizer, request)
 
@@ -249,3 +263,13 @@ class FrontDesk:
             family = self._families.get(name)
             if family is not None and all(r.is_finished for r in (family, *family.children)):
                 del self._families[name]
+
+
+def _deadline(request_id: str, arrival: float, timeout_s: float | None) -> float | None:
+    if timeout_s is None:
+        return None
+    if not isinstance(timeout_s, int | float) or not math.isfinite(timeout_s):
+        raise RequestRefused(
+            f"Request {request_id!r} has the timeout {timeout_s!r}.", "seconds, or None"
+        )
+    return arrival + timeout_s

@@ -25,6 +25,7 @@ def make_request(
     Raises:
         RequestRefused: the prompt is text and there is no tokenizer, or it is not token ids.
     """
+    _check_details(request_id, details)
     text = prompt if isinstance(prompt, str) else None
     if text is not None and tokenizer is None:
         raise RequestRefused(
@@ -34,6 +35,16 @@ def make_request(
         )
     ids = tokenizer.encode(text) if text is not None and tokenizer else _as_ids(request_id, prompt)
     return Request(request_id, ids, sampling_params, index=-1, prompt=text, **details)
+
+
+def _check_details(request_id: str, details: dict[str, Any]) -> None:
+    salt = details.get("cache_salt")
+    if salt is not None and not isinstance(salt, str):
+        raise RequestRefused(f"Request {request_id!r} has the cache_salt {salt!r}.", "a string")
+    if type(details.get("priority", 0)) is not int:
+        raise RequestRefused(
+            f"Request {request_id!r} has the priority {details['priority']!r}.", "a whole number"
+        )
 
 
 def _as_ids(request_id: str, prompt: Any) -> list[int]:

@@ -31,7 +31,7 @@ from tinyvllm_lab.errors import ConfigError, EngineError
 WIDTH = 4
 """Integers of one event: kind, a, b, c."""
 
-_STEP, _FINISH = int(Kind.STEP), int(Kind.FINISH)
+_STEP, _FINISH, _REJECT = int(Kind.STEP), int(Kind.FINISH), int(Kind.REJECT)
 _INITIAL_EVENTS = 4096
 
 
@@ -294,6 +294,8 @@ class EventLog:
         self._oldest.apply_all(rows.tolist())
         for request in rows[rows[:, 0] == _FINISH, 1].tolist():
             self._oldest.forget_finished(request)
+            self.requests.pop(request, None)
+        for request in rows[rows[:, 0] == _REJECT, 1].tolist():
             self.requests.pop(request, None)
         self._first = stop
 

@@ -19,7 +19,7 @@ from tinyvllm_lab.engine.events import Reason
 from tinyvllm_lab.engine.feed import Feed
 from tinyvllm_lab.engine.sampling_params import SamplingParams
 from tinyvllm_lab.engine.streams import OutputStream, TokenOutput, finish_word
-from tinyvllm_lab.errors import EngineError
+from tinyvllm_lab.errors import EngineError, StepFailed
 
 State = Literal["new", "running", "paused", "failed", "stopped"]
 Listener = Callable[[StepOutput], None]
@@ -38,8 +38,9 @@ class EngineRunner:
             the runner's error.
 
     Attributes:
-        state: "new", "running", "paused", "stopped", or "failed" (an error; `start()` goes on).
-        error: the last exception, or None.
+        state: "new", "running", "paused", "stopped", or "failed": the scheduler or a listener
+            raised, and `start()` tries again. A failing executor ends its batch, not the loop.
+        error: the last exception, or the last knob change that came too late; or None.
         traceback: its traceback as text.
     """
 
@@ -82,8 +83,8 @@ class EngineRunner:
             self._refuse_if_stopped()
             request = self.engine.add_request(prompt, sampling_params, **details)
             stream = OutputStream(request)
-            for sample in (request, *request.children):
-                self._streams[id(sample)] = stream if sample is request else OutputStream(sample)
+            stream.others = [OutputStream(child) for child in request.children]
+            self._streams.update((id(s.request), s) for s in (stream, *stream.others))
             self._wake()
         return stream
 
@@ -197,7 +198,8 @@ class EngineRunner:
                 try:
                     self._tick()
                 except Exception as error:
-                    self._keep_error(error)
+                    # A failed step ended its own batch: the other requests need not wait.
+                    self._keep_error(error, fails=not isinstance(error, StepFailed))
                 self._rest_of_beat(started)
         finally:
             self._close()
@@ -221,6 +223,8 @@ class EngineRunner:
             was_asked_for = self._single_steps > 0
             output = engine.step()
             self._deliver(output)
+            for refusal in output.refused:
+                self.error, self.traceback = refusal, ""
             if feed is not None:
                 feed.after_step(engine, output)
             for listener in self.listeners:
@@ -270,12 +274,12 @@ class EngineRunner:
                     self._streams.pop(id(request), None)
             self._end_streams()
 
-    def _keep_error(self, error: Exception) -> None:
+    def _keep_error(self, error: Exception, fails: bool) -> None:
         with self._changed:
             self.error = error
-            self.traceback = traceback.format_exc()
+            self.traceback = "".join(traceback.format_exception(error))
             self._single_steps = 0
-            if self.state != "stopped":
+            if fails and self.state != "stopped":
                 self.state = "failed"
             self._end_streams()
             self._changed.notify_all()

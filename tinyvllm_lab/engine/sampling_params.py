@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from tinyvllm_lab.errors import ConfigError
 
+MOST_TOKENS = (1 << 31) - 1
+"""More output than any request can want."""
+
 
 @dataclass(frozen=True)
 class SamplingParams:
@@ -54,16 +57,21 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
+        for name, (types, expected) in _TYPES.items():
+            self._require(name, _is_a(getattr(self, name), types), expected)
         object.__setattr__(self, "stop", tuple(self.stop))
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
         for name, ok, expected in self._rules():
-            if not ok:
-                raise ConfigError(f"SamplingParams.{name} is {getattr(self, name)!r}.", expected)
+            self._require(name, ok, expected)
+
+    def _require(self, name: str, ok: bool, expected: str) -> None:
+        if not ok:
+            raise ConfigError(f"SamplingParams.{name} is {getattr(self, name)!r}.", expected)
 
     def _rules(self) -> list[tuple[str, bool, str]]:
         return [
             ("n", 1 <= self.n <= 64, "1 to 64"),
-            ("max_tokens", self.max_tokens >= 1, "at least 1"),
+            ("max_tokens", 1 <= self.max_tokens <= MOST_TOKENS, f"1 to {MOST_TOKENS}"),
             ("min_tokens", 0 <= self.min_tokens <= self.max_tokens, "0 to max_tokens"),
             ("temperature", 0.0 <= self.temperature < float("inf"), "0 or more, and finite"),
             ("top_k", self.top_k >= 0, "0 (off) or more"),
@@ -75,8 +83,38 @@ class SamplingParams:
             ("logit_bias", _are_biases(self.logit_bias), "token ids -> -100 to 100"),
             ("logprobs", self.logprobs is None or 0 <= self.logprobs <= 50, "None or 0 to 50"),
             ("stop", all(isinstance(s, str) and s for s in self.stop), "non-empty strings"),
-            ("stop_token_ids", all(i >= 0 for i in self.stop_token_ids), "token ids, 0 or more"),
+            (
+                "stop_token_ids",
+                all(type(i) is int and i >= 0 for i in self.stop_token_ids),
+                "token ids, 0 or more",
+            ),
         ]
+
+
+_WHOLE, _NUMBER, _MAYBE = (int,), (int, float), (int, type(None))
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "n": (_WHOLE, "a whole number"),
+    "max_tokens": (_WHOLE, "a whole number"),
+    "min_tokens": (_WHOLE, "a whole number"),
+    "temperature": (_NUMBER, "a number"),
+    "top_k": (_WHOLE, "a whole number"),
+    "top_p": (_NUMBER, "a number"),
+    "min_p": (_NUMBER, "a number"),
+    "repetition_penalty": (_NUMBER, "a number"),
+    "presence_penalty": (_NUMBER, "a number"),
+    "frequency_penalty": (_NUMBER, "a number"),
+    "logit_bias": ((Mapping,), "a dict: token id -> number"),
+    "seed": (_MAYBE, "a whole number or None"),
+    "logprobs": (_MAYBE, "a whole number or None"),
+    "stop": ((tuple, list), "strings"),
+    "stop_token_ids": ((tuple, list, set, frozenset), "token ids"),
+    "ignore_eos": ((bool,), "True or False"),
+}
+
+
+def _is_a(value: object, types: tuple[type, ...]) -> bool:
+    """True for a value of these types; True and False are no numbers here."""
+    return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
 
 def _are_biases(logit_bias: Mapping[int, float]) -> bool:

@@ -25,10 +25,16 @@ class TokenOutput:
 
 
 class OutputStream:
-    """Iterates over the tokens of one request, and ends with it."""
+    """Iterates over the tokens of one request, and ends with it.
+
+    Attributes:
+        request: the request.
+        others: with `n > 1`, the streams of its other samples.
+    """
 
     def __init__(self, request: Request) -> None:
         self.request = request
+        self.others: list[OutputStream] = []
         self._queue: SimpleQueue[TokenOutput] = SimpleQueue()
         self._ended = False
 
