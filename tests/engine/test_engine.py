@@ -235,6 +235,70 @@ def test_samples_of_a_parent_that_never_started_end_with_it():
     assert engine.requests == {}
 
 
+def copies(engine):
+    return kinds(engine).count(Kind.BLOCK_COPY)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 7])
+def test_a_fork_goes_on_from_where_its_parent_is(steps):
+    """The parent's prompt takes two steps: the first fork comes in the middle of it."""
+    engine = make_engine(num_blocks=40, block_size=4, max_num_batched_tokens=6)
+    parent = engine.add_request(list(range(10)), params(12))
+    for _ in range(steps):
+        engine.step()
+    child = engine.fork(parent.request_id, params(9))
+    so_far = list(child.token_ids)
+    run(engine)
+    assert child.parent == parent.index
+    assert parent.output_token_ids == alone(list(range(10)), 12)
+    assert child.output_token_ids == alone(so_far, 9)
+    assert Kind.FORK in kinds(engine)
+    assert Kind.BLOCK_SHARE in kinds(engine)
+    assert engine.requests == {}
+
+
+def test_whoever_writes_first_into_a_shared_block_copies_it():
+    engine = make_engine(num_blocks=40, block_size=4)
+    parent = engine.add_request(list(range(10)), params(8))
+    engine.step()
+    engine.step()
+    first = engine.fork(parent.request_id)
+    second = engine.fork(first.request_id, new_id="second")
+    run(engine)
+    assert copies(engine) > 0
+    for child in (first, second):
+        assert child.output_token_ids[:6] == parent.output_token_ids[2:8]
+
+
+def test_a_fork_without_a_parent_a_seat_or_memory_to_share():
+    with pytest.raises(RequestRefused, match="'nobody'"):
+        make_engine().fork("nobody")
+    for knobs in (
+        {"max_num_seqs": 1},
+        {"allocator": "contiguous-first-fit", "enable_prefix_caching": False},
+        {"use_kv_cache": False, "enable_prefix_caching": False},
+    ):
+        engine = make_engine(**knobs)
+        parent = engine.add_request([1, 2, 3], params(4))
+        engine.step()
+        child = engine.fork(parent.request_id, params(3))
+        so_far = list(child.token_ids)
+        run(engine)
+        assert child.output_token_ids == alone(so_far, 3)
+    engine = make_engine()
+    engine.add_request([1, 2], params(3, n=2), request_id="twins")
+    with pytest.raises(RequestRefused, match="'twins/1'"):
+        engine.fork("twins/1")  # it begins when its parent's prompt is computed
+    run(engine)
+    parent = engine.add_request([1, 2, 3], params(4))
+    engine.step()
+    child = engine.fork(parent.request_id)
+    engine.abort(child.request_id)
+    run(engine)
+    assert child.finish_reason is Reason.ABORT
+    assert parent.num_output_tokens == 4
+
+
 # ------------------------------------------------------------------------ errors
 
 

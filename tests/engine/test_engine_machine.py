@@ -74,7 +74,8 @@ knobs = st.one_of(
     st.tuples(st.just("knob"), st.just("long_prefill_token_threshold"), st.integers(0, 9)),
     st.tuples(st.just("knob"), st.just("reserve_full_isl"), st.booleans()),
 )
-moves = st.one_of(arrivals, arrivals, arrivals, aborts, knobs, st.just(("step",)))
+forks = st.tuples(st.just("fork"), st.integers(0, 30), st.integers(1, 20))
+moves = st.one_of(arrivals, arrivals, arrivals, aborts, forks, knobs, st.just(("step",)))
 
 
 def perform(engine, move, sent):
@@ -88,6 +89,12 @@ def perform(engine, move, sent):
         sent += [request, *request.children]
     elif move[0] == "abort" and sent:
         engine.abort(sent[move[1] % len(sent)].request_id)
+    elif move[0] == "fork" and sent:
+        parent = sent[move[1] % len(sent)]
+        try:
+            sent.append(engine.fork(parent.request_id, SamplingParams(max_tokens=move[2])))
+        except RequestRefused:
+            return
     elif move[0] == "knob":
         engine.set_knob(move[1], move[2])
 
@@ -144,8 +151,10 @@ def random_move(rng):
         n = rng.randint(1, 38)
         prompt = [0] * n if rng.random() < 0.5 else rng.choices(range(3), k=n)
         return "add", prompt, rng.randint(1, 30), rng.randint(0, 3), rng.choice([1, 1, 1, 2, 3])
-    if k < 0.7:
+    if k < 0.66:
         return "abort", rng.randint(0, 30)
+    if k < 0.76:
+        return "fork", rng.randint(0, 30), rng.randint(1, 20)
     name, values = rng.choice(
         [
             ("max_num_seqs", range(1, 7)),

@@ -230,12 +230,7 @@ class Engine(FrontDesk):
         for request, sampled in zip(plan.requests, plan.samples, strict=True):
             unforked = [c for c in request.children if c.is_unforked] if sampled else []
             for child in unforked:
-                child.parent = request.index
-                self._register(child)
-                # The child computes the last prompt token itself, and samples from that.
-                child.num_computed_tokens = request.num_prompt_tokens - 1
-                self._expect(child)
-                self.scheduler.fork(request, child)
+                self._start_fork(request, child)
 
 
 def _make_scheduler(

@@ -123,6 +123,47 @@ class FrontDesk:
                 )
         check_request(samples[0], self.config, self.scheduler.memory, self.vocab_size)
 
+    def fork(
+        self,
+        request_id: str,
+        sampling_params: SamplingParams | None = None,
+        *,
+        new_id: str | None = None,
+    ) -> Request:
+        """Let a second request go on from where one is now, sharing its blocks (chapter 12).
+
+        The child's prompt is all that its parent holds at this moment, prompt and output. It starts
+        at the top of the next step, without computing that again if the parent runs and a seat is
+        free; else it waits like any request. Whoever writes into a shared block first copies it.
+
+        Args:
+            request_id: the parent, unfinished.
+            sampling_params: of the child; None: the parent's. `n` does not count.
+            new_id: your name for the child; None: the engine finds one.
+
+        Raises:
+            RequestRefused: there is no such parent, or the child could never run.
+        """
+        parent = self.requests.get(request_id)
+        if parent is None or parent.is_unforked:
+            raise RequestRefused(
+                f"No request that has begun and is unfinished is named {request_id!r}.",
+                "the name of a request that waits or runs",
+            )
+        child = make_request(
+            new_id or self._free_name(), list(parent.token_ids),
+            replace(sampling_params or parent.sampling_params, n=1), None,
+            arrival_time=self.clock.now(),
+            priority=parent.priority,
+            deadline=parent.deadline,
+            cache_salt=parent.cache_salt,
+            eos_token_ids=self.eos_token_ids,
+        )  # fmt: skip
+        self._check_at_door([child])
+        self.requests[child.request_id] = child
+        self.inbox.forks.append((parent, child))
+        return child
+
     def abort(self, request_id: str, reason: Reason = Reason.ABORT) -> None:
         """End a request, and its other samples, at the top of the next step.
 
@@ -167,6 +208,9 @@ class FrontDesk:
         for request in drain(inbox.arrivals):
             if not request.is_finished:
                 self._submit(request)
+        for parent, child in drain(inbox.forks):
+            if not child.is_finished:
+                self._start_fork(parent, child)
         return ended, refused
 
     def _turn_knob(self, name: str, value: Any) -> KnobRefused | None:
@@ -228,6 +272,15 @@ class FrontDesk:
         self._register(request)
         self._expect(request)
         self.scheduler.add(request)
+
+    def _start_fork(self, parent: Request, child: Request) -> None:
+        """The child takes over what its parent has computed, but for the last of its tokens:
+        it computes that one itself, and samples from it."""
+        child.parent = parent.index
+        self._register(child)
+        self._expect(child)
+        child.num_computed_tokens = min(parent.num_computed_tokens, child.num_tokens - 1)
+        self.scheduler.fork(parent, child)
 
     def _register(self, request: Request) -> None:
         """Give the request its number, its place in the log and its text stream."""

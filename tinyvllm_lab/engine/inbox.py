@@ -12,7 +12,7 @@ from tinyvllm_lab.engine.request import Request
 
 @dataclass
 class Inbox:
-    """Three queues. Appending to a deque and popping from it are atomic, so no lock is needed.
+    """What waits, by kind. Deques append and pop atomically, so no lock is needed.
 
     The engine reads knobs first, then aborts, then arrivals: a knob set before a request is sent
     rules that request, and a request sent and aborted between two steps never takes a seat.
@@ -22,9 +22,11 @@ class Inbox:
     aborts: deque[tuple[str, Reason]] = field(default_factory=deque)
     arrivals: deque[Request] = field(default_factory=deque)
     refusals: deque[Request] = field(default_factory=deque)
+    forks: deque[tuple[Request, Request]] = field(default_factory=deque)
+    """(parent, child) pairs."""
 
     def __bool__(self) -> bool:
-        return bool(self.knobs or self.aborts or self.arrivals or self.refusals)
+        return bool(self.knobs or self.aborts or self.arrivals or self.refusals or self.forks)
 
 
 def drain(queue: deque) -> list:
