@@ -1,5 +1,6 @@
 """The real engine behind the command line, in a real terminal: answers, Ctrl-C, and the end."""
 
+import signal
 import sys
 import termios
 import time
@@ -13,7 +14,13 @@ PROMPT = "you> "
 
 def start(*arguments: str) -> pexpect.spawn:
     return pexpect.spawn(
-        sys.executable, [*CLI, *arguments], encoding="utf-8", timeout=120, dimensions=(40, 200)
+        sys.executable,
+        [*CLI, *arguments],
+        encoding="utf-8",
+        timeout=120,
+        dimensions=(40, 200),
+        # A shell starts jobs in the background with Ctrl-C ignored, and that is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
