@@ -9,16 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import anywidget
-import traitlets
-
-from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.simulate.hardware import hardware_table
 from tinyvllm_lab.simulate.models import find_model, model_names
-from tinyvllm_lab.widgets.display import Displayed
-from tinyvllm_lab.widgets.esm import STATIC, bundle
-from tinyvllm_lab.widgets.feed import RunFeed
-from tinyvllm_lab.widgets.panel import SIZES
+from tinyvllm_lab.widgets.calculator import Calculator
+from tinyvllm_lab.widgets.esm import bundle
 from tinyvllm_lab.widgets.still import LegendItem, StillCanvas, frame_still, to_png
 
 DTYPES = {"bfloat16": 2.0, "float8": 1.0, "float32": 4.0}
@@ -56,7 +50,7 @@ class Wallet:
     fit: int
 
 
-class KVWallet(Displayed, anywidget.AnyWidget):
+class KVWallet(Calculator):
     """Sliders for model, card, dtype, context and users (chapters 05 and 16).
 
     Args:
@@ -72,11 +66,7 @@ class KVWallet(Displayed, anywidget.AnyWidget):
     """
 
     _esm = bundle("kv_wallet")
-    _css = (STATIC / "panel.css").read_text() + (STATIC / "calculator.css").read_text()
-    choice = traitlets.Dict().tag(sync=True)
-    tables = traitlets.Dict().tag(sync=True)
-    caption = traitlets.Unicode(CAPTION).tag(sync=True)
-    size = traitlets.Unicode("normal").tag(sync=True)
+    default_caption = CAPTION
 
     def __init__(
         self,
@@ -88,15 +78,8 @@ class KVWallet(Displayed, anywidget.AnyWidget):
         *,
         size: str = "normal",
     ) -> None:
-        tables = _tables()
-        _check("model", model, [m["name"] for m in tables["models"]])
-        _check("gpu", gpu, [g["name"] for g in tables["gpus"]])
-        _check("dtype", dtype, list(DTYPES))
-        _check("size", size, list(SIZES))
-        if context < 1 or users < 1:
-            raise ConfigError(f"{users} users with {context} tokens cannot be.", "1 or more")
         choice = {"model": model, "gpu": gpu, "dtype": dtype, "context": context, "users": users}
-        super().__init__(choice=choice, tables=tables, size=size)
+        super().__init__(_tables(), choice, size)
 
     @property
     def wallet(self) -> Wallet:
@@ -123,10 +106,6 @@ class KVWallet(Displayed, anywidget.AnyWidget):
         title = f"KV wallet: {choice['model']} in {choice['dtype']} on {choice['gpu']}"
         return to_png(frame_still(title, "computed", now, legend, CAPTION, 60, self._draw))
 
-    def shown_feeds(self) -> list[RunFeed]:
-        """None: a calculator shows no run."""
-        return []
-
     def _draw(self, canvas: StillCanvas) -> None:
         w, users = self.wallet, self.choice["users"]
         scale = canvas.width / max(w.total, w.weights + w.all)
@@ -139,10 +118,6 @@ class KVWallet(Displayed, anywidget.AnyWidget):
             beyond = (x + each) / scale > w.budget
             colour = BEYOND if beyond else KV if i % 2 else KV_LIGHT
             canvas.rect(x, 6, max(each - 0.4, 0.3), 48, colour)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """The widget, and its picture for those who cannot show a widget."""
-        return self._bundle(anywidget.AnyWidget._repr_mimebundle_(self, **kwargs))
 
     def __repr__(self) -> str:
         return f"KVWallet({self.choice['model']} on {self.choice['gpu']}: {self.wallet.fit:,} fit)"
@@ -162,11 +137,6 @@ def _tables() -> dict[str, Any]:
     ]
     gpus = [{"name": h.name, "bytes": h.memory_bytes} for h in hardware_table()]
     return {"models": models, "gpus": gpus, "dtypes": DTYPES, "usable": USABLE}
-
-
-def _check(what: str, name: str, known: list[str]) -> None:
-    if name not in known:
-        raise ConfigError(f"KVWallet: the {what} is {name!r}.", "one of " + ", ".join(known))
 
 
 def _gib(count: float) -> str:

@@ -13,19 +13,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import anywidget
-import traitlets
-
-from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.simulate.cost import MEMORY_UTILIZATION, CostModel, StepCost
 from tinyvllm_lab.simulate.hardware import Hardware, find_hardware, hardware_table
 from tinyvllm_lab.simulate.models import BITS, find_model, model_names
-from tinyvllm_lab.widgets.display import Displayed
-from tinyvllm_lab.widgets.esm import STATIC, bundle
-from tinyvllm_lab.widgets.feed import RunFeed
+from tinyvllm_lab.widgets.calculator import Calculator
+from tinyvllm_lab.widgets.esm import bundle
 from tinyvllm_lab.widgets.moment import duration
 from tinyvllm_lab.widgets.palette import LINE, PAGE, PHASE_COLOURS, SOFT, TEXT, mix
-from tinyvllm_lab.widgets.panel import SIZES
 from tinyvllm_lab.widgets.still import LegendItem, StillCanvas, frame_still, to_png
 
 DTYPES = ("bfloat16", "int8", "int4")
@@ -66,7 +60,7 @@ class Point:
     fits: bool
 
 
-class Roofline(Displayed, anywidget.AnyWidget):
+class Roofline(Calculator):
     """Sliders for model, card, dtype of the weights, batch and context.
 
     Args:
@@ -82,11 +76,7 @@ class Roofline(Displayed, anywidget.AnyWidget):
     """
 
     _esm = bundle("roofline")
-    _css = (STATIC / "panel.css").read_text() + (STATIC / "calculator.css").read_text()
-    choice = traitlets.Dict().tag(sync=True)
-    tables = traitlets.Dict().tag(sync=True)
-    caption = traitlets.Unicode(CAPTION).tag(sync=True)
-    size = traitlets.Unicode("normal").tag(sync=True)
+    default_caption = CAPTION
 
     def __init__(
         self,
@@ -98,15 +88,8 @@ class Roofline(Displayed, anywidget.AnyWidget):
         *,
         size: str = "normal",
     ) -> None:
-        tables = _tables()
-        _check("model", model, [m["name"] for m in tables["models"]])
-        _check("gpu", gpu, [g["name"] for g in tables["gpus"]])
-        _check("dtype", dtype, list(DTYPES))
-        _check("size", size, list(SIZES))
-        if batch < 1 or context < 1:
-            raise ConfigError(f"A batch of {batch} with {context} tokens cannot be.", "1 or more")
         choice = {"model": model, "gpu": gpu, "dtype": dtype, "batch": batch, "context": context}
-        super().__init__(choice=choice, tables=tables, size=size)
+        super().__init__(_tables(), choice, size)
 
     @property
     def cost_model(self) -> CostModel:
@@ -161,10 +144,6 @@ class Roofline(Displayed, anywidget.AnyWidget):
         now = f"corner at {ridge:,.0f} FLOPs a byte"
         return to_png(frame_still(title, "computed", now, legend, CAPTION, _HEIGHT, self._draw))
 
-    def shown_feeds(self) -> list[RunFeed]:
-        """None: a calculator shows no run."""
-        return []
-
     def _draw(self, canvas: StillCanvas) -> None:
         _draw_axes(canvas)
         hardware, rates = find_hardware(self.choice["gpu"]), self.cost_model
@@ -180,10 +159,6 @@ class Roofline(Displayed, anywidget.AnyWidget):
                 canvas.text(name, x - 10, y + 12, bold=True, align="right")
             else:
                 canvas.text(name, x + 10, y + 12, bold=True)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """The widget, and its picture for those who cannot show a widget."""
-        return self._bundle(anywidget.AnyWidget._repr_mimebundle_(self, **kwargs))
 
     def __repr__(self) -> str:
         bounds = ", ".join(f"{name}: {point.bound}" for name, point in self.points.items())
@@ -252,7 +227,7 @@ def _tables() -> dict[str, Any]:
     return {
         "models": models,
         "gpus": [_gpu(hardware) for hardware in hardware_table()],
-        "bits": {name: BITS[name] for name in DTYPES},
+        "dtypes": {name: BITS[name] for name in DTYPES},
         "usable": MEMORY_UTILIZATION,
         "batches": list(BATCHES),
         "axes": {name: list(powers) for name, powers in AXES.items()},
@@ -266,8 +241,3 @@ def _gpu(hardware: Hardware) -> dict[str, Any]:
         "bandwidth": hardware.bandwidth, "gemm_rate": cost.gemm_rate,
         "attention_rate": cost.attention_rate, "memory_rate": cost.memory_rate,
     }  # fmt: skip
-
-
-def _check(what: str, name: str, known: list[str]) -> None:
-    if name not in known:
-        raise ConfigError(f"Roofline: the {what} is {name!r}.", "one of " + ", ".join(known))

@@ -11,7 +11,7 @@ import { duration } from "./words.js";
  * @typedef {{model: string, gpu: string, dtype: string, batch: number, context: number}} Choice
  * @typedef {{name: string, parameters: number, linear: number, head: number, hidden: number, kv_bytes: number, pair_flops: number}} Model
  * @typedef {{name: string, memory: number, peak: number, bandwidth: number, gemm_rate: number, attention_rate: number, memory_rate: number}} Gpu
- * @typedef {{models: Model[], gpus: Gpu[], bits: Record<string, number>, usable: number, batches: number[], axes: {x: [number, number], y: [number, number]}}} Tables
+ * @typedef {{models: Model[], gpus: Gpu[], dtypes: Record<string, number>, usable: number, batches: number[], axes: {x: [number, number], y: [number, number]}}} Tables
  * @typedef {{tokens: number, samples: number, context: number, pairs: number}} Batch
  * @typedef {{flops: number, bytes: number, intensity: number, seconds: number, rate: number, bound: string, fits: boolean}} Point
  */
@@ -20,7 +20,7 @@ import { duration } from "./words.js";
 function chosen(choice, tables) {
   const model = /** @type {Model} */ (tables.models.find((m) => m.name === choice.model));
   const gpu = /** @type {Gpu} */ (tables.gpus.find((g) => g.name === choice.gpu));
-  return { model, gpu, bits: tables.bits[choice.dtype] };
+  return { model, gpu, bits: tables.dtypes[choice.dtype] };
 }
 
 /** One step under the roof. @param {Choice} choice @param {Tables} tables @param {Batch} batch @returns {Point} */
@@ -189,7 +189,7 @@ export default {
     const fields = /** @type {HTMLElement} */ (el.querySelector(".tvl-fields"));
     labelled("model", select(model, "model", tables.models.map((m) => m.name)), fields);
     labelled("GPU", select(model, "gpu", tables.gpus.map((g) => g.name)), fields);
-    labelled("weights", select(model, "dtype", Object.keys(tables.bits)), fields);
+    labelled("weights", select(model, "dtype", Object.keys(tables.dtypes)), fields);
     labelled("batch", slider(model, "batch", 1, 1024), fields);
     labelled("context", slider(model, "context", 128, 131072), fields);
     const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "tvl-svg", role: "img" });
