@@ -18,12 +18,13 @@ from tinyvllm_lab.widgets.still import LegendItem, StillCanvas, frame_still, to_
 DTYPES = {"bfloat16": 2.0, "float8": 1.0, "float32": 4.0}
 """Bytes of one number; weights and KV cache are kept in the same dtype here."""
 USABLE = 0.9
-"""Share of the card that an engine may fill (vLLM's default `gpu_memory_utilization`)."""
+"""Share of the card that an engine may fill; vLLM calls the knob `gpu_memory_utilization`."""
 WEIGHTS, KV, KV_LIGHT, BEYOND, FREE = "#0072B2", "#E69F00", "#F3C567", "#D55E00", "#e6e8ec"
 CAPTION = (
     "Weights are read by every step and never leave; each user's keys and values grow with every "
-    "token. Shapes and cards are those of the simulator's tables; the usable share is vLLM's "
-    "default of 90 %. Activations and fragmentation come on top."
+    "token. Shapes and cards are those of the simulator's tables. That an engine may fill 90 % of "
+    "the card is an assumption (vLLM: gpu_memory_utilization). Activations and fragmentation come "
+    "on top."
 )
 
 
