@@ -44,6 +44,13 @@ class Notebook:
     def __init__(self, page) -> None:
         self.page = page
 
+    def wait_for_kernel(self) -> None:
+        self.page.wait_for_function(
+            "window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status"
+            " === 'idle'",
+            timeout=IDLE_MS,
+        )
+
     def run_all(self) -> None:
         command = "() => jupyterapp.commands.execute('notebook:run-all-cells')"
         assert self.page.evaluate(command), self.outputs()
@@ -181,12 +188,8 @@ def open_notebook(lab, page):
 
     def open_it(name: str) -> Notebook:
         page.goto(f"{lab.url}/lab/tree/{name}?token={lab.token}&reset")
-        page.wait_for_function(
-            "window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status"
-            " === 'idle'",
-            timeout=IDLE_MS,
-        )
         opened.append(Notebook(page))
+        opened[-1].wait_for_kernel()
         return opened[-1]
 
     yield open_it

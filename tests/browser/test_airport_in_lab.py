@@ -93,6 +93,9 @@ def test_a_reloaded_page_and_an_error(lab, open_notebook, page):
     page.wait_for_function(f"{HOOK}?.step > 20")
     page.evaluate("() => jupyterapp.commands.execute('docmanager:save')")
     page.reload()
+    notebook.wait_for_kernel()
+    # JupyterLab sometimes holds back all messages of a page that was loaded anew until a cell runs.
+    assert notebook.value("print(json.dumps(1))", 2) == 1
     page.wait_for_function(f"{HOOK}?.step > 60 && {HOOK}.live")
     page.get_by_role("button", name="Pause the engine").click()
     page.wait_for_function(f"{HOOK}.engine === 'paused'")

@@ -224,7 +224,7 @@ class EngineRunner:
             output = engine.step()
             self._deliver(output)
             for refusal in output.refused:
-                self.error, self.traceback = refusal, ""
+                self.traceback, self.error = "", refusal
             if feed is not None:
                 feed.after_step(engine, output)
             for listener in self.listeners:
@@ -276,8 +276,9 @@ class EngineRunner:
 
     def _keep_error(self, error: Exception, fails: bool) -> None:
         with self._changed:
-            self.error = error
+            # Readers look at the error first, without the lock: its traceback must be there then.
             self.traceback = "".join(traceback.format_exception(error))
+            self.error = error
             self._single_steps = 0
             if fails and self.state != "stopped":
                 self.state = "failed"

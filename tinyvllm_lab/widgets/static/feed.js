@@ -5,6 +5,9 @@ import { forget, storeOf } from "./page.js";
 import { Run } from "./replayer.js";
 import { decodeEvents, decodeRun } from "./trace.js";
 
+// While a page is loaded anew, what it sends can get lost on the way: it asks until it is answered.
+const ASK_AGAIN_MS = 1000;
+const GREETINGS = 30;
 const MOST_EVENTS = 1_000_000; // then the page asks for the newest part only
 
 /** @typedef {{get: (name: string) => any, on: Function, off: Function, send: Function}} Model */
@@ -17,7 +20,8 @@ class Receiver {
     this.store = storeOf(model.get("feed_id"));
     this.number = 0;
     this.runNumber = 0;
-    this.waits = false; // for the whole run, after a gap
+    this.asked = -ASK_AGAIN_MS; // when the whole run was asked for, after a gap
+    this.isHeard = false; // the kernel has answered the greeting
     this.queue = Promise.resolve();
   }
 
@@ -31,7 +35,7 @@ class Receiver {
     model.on("msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
       this.later(() => this.take(message, buffers));
     });
-    model.send({ k: "ready" });
+    this.greet(GREETINGS);
   }
 
   /** @param {() => any} work */
@@ -48,7 +52,7 @@ class Receiver {
     if (message.k === "run") await this.takeAnyRun(message, buffers[0]);
     else if (message.k === "e") this.takeEvents(message, buffers[0]);
     else if (message.k === "s") this.takeStatus(message);
-    else if (message.k === "n" && message.n !== this.number) this.askAgain();
+    else if (message.k === "n") this.takeAnswer(message.n);
   }
 
   /** The same run again after a gap, or another one. @param {any} message @param {DataView} bytes */
@@ -65,7 +69,7 @@ class Receiver {
   async takeRun(bytes, number, start) {
     const { header, rows } = await decodeRun(bytes);
     this.number = number;
-    this.waits = false;
+    this.asked = -ASK_AGAIN_MS;
     this.store.setRun(new Run(header, rows), start);
   }
 
@@ -93,8 +97,23 @@ class Receiver {
   }
 
   askAgain() {
-    if (!this.waits) this.model.send({ k: "again" });
-    this.waits = true;
+    const now = performance.now();
+    if (now - this.asked < ASK_AGAIN_MS) return;
+    this.asked = now;
+    this.model.send({ k: "again" });
+  }
+
+  /** Say that the page is there until the kernel answers. @param {number} times */
+  greet(times) {
+    if (this.isHeard || times === 0) return;
+    this.model.send({ k: "ready" });
+    setTimeout(() => this.greet(times - 1), ASK_AGAIN_MS);
+  }
+
+  /** @param {number} number of the last message that the kernel has sent */
+  takeAnswer(number) {
+    this.isHeard = true;
+    if (number !== this.number) this.askAgain();
   }
 }
 
