@@ -261,12 +261,9 @@ extern "C" __global__ void endless_loop(float* out, int step) {
     out[0] = n;
 }
 
-__device__ __noinline__ float deeper(float x, int depth) {
-    volatile float local[256];
-    local[depth & 255] = x;
-    return deeper(x + local[0], depth + 1) + local[1];  // BUG stack_overflow
-}
-extern "C" __global__ void endless_recursion(float* out) { out[0] = deeper(1.0f, 0); }
+// On one line, because any instruction of a frame can be the first to touch the guard page.
+__device__ __noinline__ float deeper(volatile float* up) { volatile float here[256]; here[0] = up[0]; return deeper(here) + here[1]; }  // BUG stack_overflow
+extern "C" __global__ void endless_recursion(float* out) { out[0] = deeper(out); }
 
 extern "C" __global__ void crash(float* out) {
     out[0] = 1;
