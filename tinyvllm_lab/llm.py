@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from tinyvllm_lab.engine.config import EngineConfig
+from tinyvllm_lab.engine.config import EngineConfig, as_config
 from tinyvllm_lab.engine.engine import Engine
 from tinyvllm_lab.engine.events import Reason
 from tinyvllm_lab.engine.outputs import CompletionOutput, RequestOutput
@@ -53,6 +53,7 @@ class LLM:
 
     Raises:
         ModelError, SafetensorsError: the model cannot be used; the message says why.
+        ConfigError: the config is none, or there is no such device.
         CacheError: there is no memory for the KV cache.
     """
 
@@ -67,11 +68,11 @@ class LLM:
         sampler: TokenSampler | None = None,
         **engine_options: Any,
     ) -> None:
+        config, on = as_config(engine_config), _device(device)
         folder = resolve_model(model)
         self.tokenizer = Tokenizer.from_dir(folder)
-        self.model = LlamaModel.from_dir(folder, dtype, device or _best_device())
+        self.model = LlamaModel.from_dir(folder, dtype, on)
         shape = self.model.config
-        config = engine_config or EngineConfig()
         max_len = min(config.max_model_len, shape.max_position_embeddings)
         config = replace(config, max_model_len=max_len)
         self.engine = Engine(
@@ -258,6 +259,12 @@ class LLM:
     ) -> list[SamplingParams]:
         if given is None or isinstance(given, SamplingParams):
             return [given or self.default_sampling_params] * num_prompts
+        if not isinstance(given, Sequence) or not all(isinstance(p, SamplingParams) for p in given):
+            raise ConfigError(
+                f"The sampling params are {given!r}.",
+                "one SamplingParams for all prompts, or one for each",
+                "Pass SamplingParams(temperature=0.7), for example.",
+            )
         if len(given) != num_prompts:
             raise ConfigError(
                 f"There are {num_prompts} prompts, and {len(given)} sampling params.",
@@ -275,8 +282,21 @@ class LLM:
         )
 
 
-def _best_device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def _device(asked: str | torch.device | None) -> torch.device:
+    """Where the model goes: a GPU if nothing was asked and there is one."""
+    if asked is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(asked)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        here = ", ".join(["cpu", *gpus])
+        reason = f"{error}".splitlines()[0]
+        raise ConfigError(
+            f"device is {asked!r}: {reason}.", f"a device of this machine: {here}"
+        ) from error
+    return device
 
 
 def _as_prompts(prompts: Any) -> list[Prompt]:

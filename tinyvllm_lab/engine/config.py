@@ -143,6 +143,23 @@ class EngineConfig:
         return self.num_blocks - 1
 
 
+def as_config(given: EngineConfig | None) -> EngineConfig:
+    """The config that was given, or the default one.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    if given is None:
+        return EngineConfig()
+    if not isinstance(given, EngineConfig):
+        raise ConfigError(
+            f"The engine's config is {given!r}, of type {type(given).__name__}.",
+            expected="an EngineConfig, or None for the defaults",
+            fix="Pass EngineConfig(max_num_seqs=8), for example.",
+        )
+    return given
+
+
 def field_specs() -> Iterator[FieldSpec]:
     """The metadata of every knob, in the order of the dataclass."""
     for f in fields(EngineConfig):

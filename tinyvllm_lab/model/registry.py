@@ -70,6 +70,12 @@ def resolve_model(name_or_path: str | Path) -> Path:
     Raises:
         ModelError: there is no such model; the message says how to get it.
     """
+    if not isinstance(name_or_path, str | Path):
+        raise ModelError(
+            f"The model is {name_or_path!r}.",
+            "its name, or the path of its folder",
+            f"LLM({TINY!r})",
+        )
     name = str(name_or_path)
     if name == TINY:
         return tiny_dir()

@@ -9,7 +9,7 @@ from tinyvllm_lab.engine.engine import Engine, StepOutput
 from tinyvllm_lab.engine.events import Reason
 from tinyvllm_lab.engine.request import Request
 from tinyvllm_lab.engine.sampling_params import SamplingParams
-from tinyvllm_lab.errors import RequestRefused
+from tinyvllm_lab.errors import ConfigError, RequestRefused
 from tinyvllm_lab.simulate.source import Arrival, Source
 from tinyvllm_lab.simulate.workloads import Workload
 
@@ -31,6 +31,8 @@ class WorkloadFeed:
         self, workload: Workload | Source, sampling_params: SamplingParams | None = None
     ) -> None:
         self.source: Source = workload.source() if isinstance(workload, Workload) else workload
+        if not callable(getattr(self.source, "take", None)):
+            raise ConfigError(f"The workload is {workload!r}.", "a Workload, or a Source")
         self.refused: dict[str, RequestRefused] = {}
         self.num_sent = 0
         self._sampling_params = sampling_params or SamplingParams()

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tinyvllm_lab.engine.config import EngineConfig
+from tinyvllm_lab.engine.config import EngineConfig, as_config
 from tinyvllm_lab.engine.engine import Engine
 from tinyvllm_lab.engine.feed import run_to_end
 from tinyvllm_lab.engine.log import EventLog
@@ -113,11 +113,13 @@ def simulate(
         engine_options: for `Engine`: `scheduler`, `block_pool`, `policy_key` of your own.
 
     Raises:
-        ConfigError: hardware or model is unknown, or does not fit.
+        ConfigError: the workload or the config is none; hardware or model is unknown, or does not
+            fit.
         EngineError: the scheduler got stuck.
     """
     begun = time.perf_counter()
-    block_size = config.block_size if config else EngineConfig.block_size
+    feed = WorkloadFeed(workload)
+    block_size = as_config(config).block_size
     cost_model = cost_model or CostModel(hardware, model, block_size=block_size)
     played = workload if isinstance(workload, Workload) else None
     config = config or config_for(cost_model, played)
@@ -125,7 +127,6 @@ def simulate(
     engine = Engine(config, executor, clock=clock, log=log, **engine_options)
     if engine.log is not None:
         engine.log.info.update(_info(cost_model, played))
-    feed = WorkloadFeed(workload)
     run_to_end(engine, feed)
     return Run(
         workload=played,
