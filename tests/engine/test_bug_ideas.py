@@ -16,14 +16,14 @@
 14 hits touched before the capacity check                      29 hit and miss give other output
 15 hit length remembered from the first look
 
-26 and 28, 29 need the model and stand in test_same_tokens.py, 27 in test_torch_executor.py.
+25 stands in test_engine.py, 27 in test_torch_executor.py; 26, 28 and 29 need the model and stand in
+test_same_tokens.py.
 """
 
 import pytest
-from helpers import CheckingExecutor, alone, make_engine, run
+from helpers import alone, make_engine, run
 
-from tinyvllm_lab.cache import BlockPool, PagedAllocator
-from tinyvllm_lab.engine.config import EngineConfig
+from tinyvllm_lab.cache import BlockPool
 from tinyvllm_lab.engine.events import Kind, Reason
 from tinyvllm_lab.engine.request import Status
 from tinyvllm_lab.engine.sampling_params import SamplingParams
@@ -341,18 +341,3 @@ def test_24_aborts_come_early_twice_late_and_for_nobody():
         Reason.ABORT, Reason.ABORT, Reason.LENGTH,
     ]  # fmt: skip
     assert engine.scheduler.memory.num_used == 0
-
-
-def test_25_a_weak_hash_serves_the_wrong_keys_and_values():
-    """The lesson: with 1 bit of hash another prompt's blocks hit, and the executor notices."""
-    config = EngineConfig(block_size=4, num_blocks=20)
-    engine = make_engine(CheckingExecutor(config), block_size=4, num_blocks=20)
-    memory = engine.scheduler.memory
-    engine.scheduler.memory = PagedAllocator(
-        memory.pool, 4, hash_function=lambda parent, ids, salt: bytes([sum(ids) % 2])
-    )
-    engine.add_request([1, 2, 3, 4, 5], params(1))
-    run(engine)
-    engine.add_request([9, 9, 9, 9, 5], params(1))
-    with pytest.raises(EngineError, match="reads"):
-        run(engine)

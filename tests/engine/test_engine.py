@@ -3,7 +3,7 @@
 import pytest
 from helpers import CheckingExecutor, FakeClock, alone, make_engine, run
 
-from tinyvllm_lab.cache import BlockPool
+from tinyvllm_lab.cache import BlockPool, PagedAllocator
 from tinyvllm_lab.engine.config import EngineConfig
 from tinyvllm_lab.engine.engine import Engine
 from tinyvllm_lab.engine.events import Kind, Reason
@@ -287,3 +287,18 @@ def test_text_prompts_stop_strings_and_texts_in_the_log():
     assert request.text == "".join(pieces) == "one two "
     assert request.finish_reason is Reason.STOP
     assert "".join(engine.log.texts[t] for t in request.output_token_ids).startswith("one two")
+
+
+def test_a_weak_hash_serves_the_wrong_keys_and_values():
+    """Bug idea 25: with 1 bit of hash another prompt's blocks hit, and the executor notices."""
+    config = EngineConfig(block_size=4, num_blocks=20)
+    engine = make_engine(CheckingExecutor(config), block_size=4, num_blocks=20)
+    memory = engine.scheduler.memory
+    engine.scheduler.memory = PagedAllocator(
+        memory.pool, 4, hash_function=lambda parent, ids, salt: bytes([sum(ids) % 2])
+    )
+    engine.add_request([1, 2, 3, 4, 5], params(1))
+    run(engine)
+    engine.add_request([9, 9, 9, 9, 5], params(1))
+    with pytest.raises(EngineError, match="reads"):
+        run(engine)
