@@ -192,6 +192,9 @@ def _print_stream(pieces: Iterable[str]) -> None:
     except KeyboardInterrupt:
         print()
         sys.exit(INTERRUPTED)
+    except TinyVllmError:
+        print()  # the message starts on a line of its own
+        raise
     print()
 
 

@@ -66,6 +66,12 @@ def test_generate_streams_and_passes_only_the_flags_that_were_given(llms) -> Non
     assert llm.sampling_params == SamplingParams(max_tokens=7, stop=("a",), temperature=0.6)
 
 
+def test_an_error_starts_on_a_line_of_its_own(llms) -> None:
+    done = invoke("generate", "refuse me")
+    assert isinstance(done.exception, RequestRefused)
+    assert done.output.endswith("refuse me\n")
+
+
 def test_every_knob_of_the_engine_is_a_flag_with_its_help(llms) -> None:
     text = runner.invoke(cli.app, ["generate", "--help"], env={"COLUMNS": "200"}).output
     for spec in field_specs():
