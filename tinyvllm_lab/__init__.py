@@ -17,6 +17,8 @@ __getattr__, __all__ = lazy_attributes(
         "EngineRunner": "tinyvllm_lab.engine.runner",
         "EventLog": "tinyvllm_lab.engine.log",
         "TinyVllmError": "tinyvllm_lab.errors",
+        "recorded_run": "tinyvllm_lab.engine.recordings",
+        "recorded_runs": "tinyvllm_lab.engine.recordings",
         "require": "tinyvllm_lab.course.require",
     },
 )

@@ -129,7 +129,8 @@ class Moment:
             return "simulated", f"{about}{where}."
         if info.get("time") == "drawn":
             return "drawn", "Drawn by hand to explain; no engine ran."
-        return "measured", "Every step and time is what the engine did on this machine."
+        machine = info.get("machine", "this machine")
+        return "measured", f"Every step and time is what the engine did on {machine}."
 
 
 def busiest_step(log: EventLog) -> int:

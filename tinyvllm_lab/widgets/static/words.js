@@ -67,7 +67,8 @@ export function sourceOf(run) {
     return ["simulated", `Decisions and memory are the engine's; times come from a cost model${on}.`];
   }
   if (info.time === "drawn") return ["drawn", "Drawn by hand to explain; no engine ran."];
-  return ["measured", "Every step and time is what the engine did on this machine."];
+  const machine = info.machine ?? "this machine";
+  return ["measured", `Every step and time is what the engine did on ${machine}.`];
 }
 
 /** @param {Run} run @param {number} step */
