@@ -28,7 +28,7 @@ _SIZE = 12
 _PAD = 14
 
 # Pillow's own font lacks these.
-_REPLACED = str.maketrans({"→": "->", "↵": "¶", "−": "-", "×": "x"})
+_REPLACED = str.maketrans({"→": "->", "↵": "\\n", "−": "-", "–": "-", "×": "x", "µ": "u"})
 
 Mark = Literal["", "dashed", "outline", "dot", "line"]
 
