@@ -108,7 +108,7 @@ function joinColumns(columns, values) {
 }
 
 /** @param {Uint8Array} bytes one zlib stream */
-async function inflate(bytes) {
+export async function inflate(bytes) {
   const source = new Blob([/** @type {BlobPart} */ (bytes)]).stream();
   const plain = source.pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(plain).arrayBuffer());
