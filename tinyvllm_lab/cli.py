@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,9 @@ from tinyvllm_lab.engine.config import EngineConfig
 from tinyvllm_lab.errors import TinyVllmError
 
 if TYPE_CHECKING:
+    from tinyvllm_lab.engine.log import EventLog
     from tinyvllm_lab.llm import LLM
+    from tinyvllm_lab.widgets.panel import Panel
 
 INTERRUPTED = 130  # what a shell expects of a program that Ctrl-C ended
 
@@ -33,6 +35,8 @@ app = typer.Typer(
 )
 models_app = typer.Typer(help="The models on this machine, and how to get more.")
 app.add_typer(models_app, name="models")
+runs_app = typer.Typer(help="The recorded runs that come with the course.")
+app.add_typer(runs_app, name="runs")
 
 console = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -138,6 +142,34 @@ def get_model(name: Annotated[str, typer.Argument(help="smollm2-135m")]) -> None
     console.print(f"{get_smollm2()}")
 
 
+@runs_app.callback(invoke_without_command=True)
+def runs(context: typer.Context) -> None:
+    """List the recorded runs."""
+    if context.invoked_subcommand is None:
+        from tinyvllm_lab.engine.recordings import recorded_runs
+
+        for name, about in recorded_runs().items():
+            console.print(f"[bold]{escape(name)}[/]\n  {escape(about)}")
+
+
+@runs_app.command("page")
+def write_page(
+    name: Annotated[str, typer.Argument(help="A name of `runs`.")],
+    file: Annotated[Path, typer.Argument(help="The web page to write.", dir_okay=False)],
+) -> None:
+    """Write a web page that plays a recorded run in any browser, without a network."""
+    from tinyvllm_lab.engine.recordings import recorded_run
+
+    log = recorded_run(name)
+    try:
+        panels = _panels(log)
+    except ModuleNotFoundError as error:
+        raise _lab_is_missing(error) from None
+    from tinyvllm_lab.widgets import save_html
+
+    console.print(f"{save_html(file, *panels, title=name)}")
+
+
 @app.command("replay")
 def replay_command(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False)],
@@ -166,15 +198,29 @@ def lab(context: typer.Context) -> None:
     try:
         from tinyvllm_lab.course.lab import lab_command, trust
     except ModuleNotFoundError as error:
-        raise TinyVllmError(
-            f"The package {error.name!r} is not installed, which JupyterLab needs.",
-            fix="make lab (in the clone), or: pip install -e '.[lab]'",
-        ) from None
+        raise _lab_is_missing(error) from None
     trust()
     command = lab_command(context.args)
     if os.name == "posix":
         os.execv(command[0], command)
     sys.exit(subprocess.call(command))
+
+
+def _panels(log: EventLog) -> Sequence[Panel]:
+    """Those that show a run at a glance, with one set of controls."""
+    from tinyvllm_lab import widgets
+
+    is_paged = log.config is None or log.config.allocator == "paged"
+    memory = widgets.BlockMap if is_paged else widgets.ContiguousStrip
+    kinds = (widgets.Airport, widgets.SlotTimeline, memory, widgets.MetricStrip)
+    return widgets.show(*(kind(log) for kind in kinds)).panels
+
+
+def _lab_is_missing(error: ModuleNotFoundError) -> TinyVllmError:
+    return TinyVllmError(
+        f"The package {error.name!r} is not installed, which notebooks and panels need.",
+        fix="make lab (in the clone), or: pip install -e '.[lab]'",
+    )
 
 
 def _load(model: str, engine_config: EngineConfig | None) -> LLM:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from tinyvllm_lab import cli
 from tinyvllm_lab.engine.config import EngineConfig, field_specs
+from tinyvllm_lab.engine.recordings import recorded_runs
 from tinyvllm_lab.engine.sampling_params import SamplingParams
 from tinyvllm_lab.errors import RequestRefused, TinyVllmError
 
@@ -152,6 +153,16 @@ def test_replay_cannot_compare_with_what_is_not_recorded(tmp_path: Path, traject
     error = invoke("replay", str(file), "--compare").exception
     assert isinstance(error, TinyVllmError)
     assert "records no steps" in error.what
+
+
+def test_runs_lists_the_recorded_ones_and_writes_a_page_that_plays_one(tmp_path: Path) -> None:
+    listed = invoke("runs").output
+    for name, about in recorded_runs().items():
+        assert f"{name}\n  {about}" in listed
+    page = tmp_path / "run.html"
+    assert invoke("runs", "page", "preemption", str(page)).output.strip() == str(page)
+    assert "airport" in page.read_text()
+    assert isinstance(invoke("runs", "page", "lunch", str(page)).exception, TinyVllmError)
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

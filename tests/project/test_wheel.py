@@ -63,12 +63,14 @@ def test_the_wheel_carries_the_package_its_data_and_nothing_else(wheel: Path) ->
 def test_it_finds_its_own_assets_and_kernels(environment: Path, tmp_path: Path) -> None:
     code = (
         "from tinyvllm_lab.paths import assets_dir, kernels_dir;"
-        "print(assets_dir(), kernels_dir(), sep='\\n')"
+        "from tinyvllm_lab import recorded_run;"
+        "print(assets_dir(), kernels_dir(), recorded_run('chat').num_steps, sep='\\n')"
     )
-    assets, kernels = run(environment / "python", "-c", code, cwd=tmp_path).split()
+    assets, kernels, steps = run(environment / "python", "-c", code, cwd=tmp_path).split()
     for path in (assets, kernels):
         assert Path(path).is_relative_to(environment.parent)
     assert (Path(assets) / "models/tiny/model.safetensors").stat().st_size > 13_000_000
+    assert int(steps) > 1000
 
 
 def test_it_generates(environment: Path, tmp_path: Path) -> None:
