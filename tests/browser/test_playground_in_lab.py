@@ -2,6 +2,8 @@
 
 import pytest
 
+from tinyvllm_lab import recorded_run
+
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.timeout(300)]
 
 MAKE = """
@@ -77,3 +79,6 @@ def test_buttons_and_sliders_move_the_engine(lab, open_notebook, page):
     page.wait_for_function(f"!{HOOK}.live && {HOOK}.lastStep > 100")
     page.get_by_role("button", name="Copy as code").click()
     assert "block_size=32" in page.locator("textarea:visible").last.input_value()
+
+    page.get_by_label("recorded").select_option("preemption")
+    page.wait_for_function(f"{HOOK}.lastStep === {recorded_run('preemption').num_steps - 1}")

@@ -7,6 +7,7 @@ from ipywidgets import Dropdown
 
 from tinyvllm_lab.engine.config import EngineConfig, field_specs
 from tinyvllm_lab.engine.events import Kind
+from tinyvllm_lab.engine.recordings import recorded_run, recorded_runs
 from tinyvllm_lab.engine.storage import load
 from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.widgets import Playground, PlaygroundSettings, WorkloadKnobs
@@ -115,6 +116,19 @@ def test_memory_without_blocks_switches_off_what_needs_them(playground):
     turn(playground, "enable_prefix_caching", True)
     assert "cannot share prefixes" in playground.status.value
     assert playground.knobs["enable_prefix_caching"].value is False
+
+
+def test_a_recorded_run_is_chosen_from_a_menu(playground):
+    playground.buttons["Run"].click()
+    assert playground.wait()
+    first = playground.runner
+    assert [name for _, name in playground.recorded.options] == ["", *recorded_runs()]
+    playground.recorded.value = "preemption"
+    assert playground.feed.event_log.num_steps == recorded_run("preemption").num_steps
+    assert recorded_runs()["preemption"] in playground.status.value
+    assert playground.recorded.value == ""
+    assert not playground.is_live
+    wait_for(lambda: first.state == "stopped")
 
 
 def test_save_and_load(playground, tmp_path):

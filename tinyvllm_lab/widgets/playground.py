@@ -16,6 +16,8 @@ import ipywidgets
 
 from tinyvllm_lab.engine.config import field_specs
 from tinyvllm_lab.engine.feed import run_to_end
+from tinyvllm_lab.engine.log import EventLog
+from tinyvllm_lab.engine.recordings import recorded_run, recorded_runs
 from tinyvllm_lab.engine.runner import EngineRunner
 from tinyvllm_lab.engine.storage import load, save
 from tinyvllm_lab.errors import TinyVllmError
@@ -144,7 +146,13 @@ class Playground(Displayed, ipywidgets.HBox):
         load_it.on_click(lambda _: self._guarded(self.load, self.path.value))
         code.on_click(lambda _: self._show_code())
         self.file_buttons = {"save": save_it, "load": load_it, "code": code}
-        return ipywidgets.VBox([self.path, ipywidgets.HBox([save_it, load_it, code])])
+        self.recorded = ipywidgets.Dropdown(
+            options=[("show one …", ""), *((name, name) for name in recorded_runs())],
+            description="recorded", tooltip="Runs that come with the course.",
+        )  # fmt: skip
+        self.recorded.observe(lambda change: self._chose(change["new"]), names="value")
+        buttons = ipywidgets.HBox([save_it, load_it, code])
+        return ipywidgets.VBox([self.recorded, self.path, buttons])
 
     # ---------------------------------------------------------------- callbacks
 
@@ -208,6 +216,11 @@ class Playground(Displayed, ipywidgets.HBox):
     def _new_pace(self, change: dict[str, Any]) -> None:
         if self.runner is not None:
             self.runner.pace = change["new"]
+
+    def _chose(self, name: str) -> None:
+        if name:
+            self._guarded(self.show_recorded, name)
+            self.recorded.value = ""  # a menu: the same run can be chosen again
 
     def _show_code(self) -> None:
         self.code.value = self.settings.to_code()
@@ -300,9 +313,17 @@ class Playground(Displayed, ipywidgets.HBox):
     def load(self, path: str) -> None:
         """Show a stored run."""
         log = load(path)
+        self._replace(log, f"Loaded {log.num_steps:,} steps from {path}.")
+
+    def show_recorded(self, name: str) -> None:
+        """Show one of the `recorded_runs`."""
+        log = recorded_run(name)
+        self._replace(log, f"<b>{name}</b>, recorded. {log.info['about']}")
+
+    def _replace(self, log: EventLog, words: str) -> None:
         self.runner = None
         self.feed.show(log)
-        self._say(f"Loaded {log.num_steps:,} steps from {path}.")
+        self._say(words)
 
     def close(self) -> None:
         """Stop the engine and the worker."""
