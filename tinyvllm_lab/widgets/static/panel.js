@@ -297,12 +297,20 @@ export const requestSwatch = () => [0, 1, 2].map((n) => lookOf(n).fill).reduce(
   (text, fill, n) => `${text}, ${fill} ${n * 33}% ${n * 33 + 33}%`, "linear-gradient(90deg",
 ) + ")";
 
-/** For tests: what the newest panel of this name shows. @param {string} name @param {Frame} frame */
+/**
+ * For tests: what a panel shows. Its element has it as `tinyvllm`; `window.__tinyvllm[name]` is that
+ * of the newest panel of this name.
+ * @param {string} name @param {Frame} frame
+ */
 function publish(name, frame) {
   const page = /** @type {any} */ (globalThis);
   page.__tinyvllm ??= {};
-  page.__tinyvllm[name] = {
+  const element = /** @type {any} */ (frame.root);
+  page.__tinyvllm[name] = element.tinyvllm = {
+    name,
+    feed: frame.model.get("feed_id"),
     get step() { return frame.store.step; },
+    get firstStep() { return frame.store.run?.firstStep ?? 0; },
     get lastStep() { return frame.store.run?.lastStep ?? -1; },
     get draws() { return frame.draws; },
     get playing() { return frame.store.playing; },
