@@ -45,6 +45,7 @@ class LLM:
         kernels: "torch"; "cpu" or "cuda" for the course's kernels; or your own functions by
             operation (chapters 06, 07 and 11).
         sampler: your own choice of tokens (chapter 04); None: `Sampler`.
+        cuda_graphs: replay decode steps as CUDA graphs; None: with kernels="cuda" on a GPU.
         engine_options: further arguments of `Engine`: `scheduler`, `block_pool`, `log`, …
 
     Attributes:
@@ -66,6 +67,7 @@ class LLM:
         device: str | torch.device | None = None,
         kernels: Kernels = "torch",
         sampler: TokenSampler | None = None,
+        cuda_graphs: bool | None = None,
         **engine_options: Any,
     ) -> None:
         config, on = as_config(engine_config), _device(device)
@@ -77,7 +79,13 @@ class LLM:
         config = replace(config, max_model_len=max_len)
         self.engine = Engine(
             config,
-            TorchExecutor(self.model, config, kernels=kernels, sampler=sampler or Sampler()),
+            TorchExecutor(
+                self.model,
+                config,
+                kernels=kernels,
+                sampler=sampler or Sampler(),
+                cuda_graphs=cuda_graphs,
+            ),
             tokenizer=self.tokenizer,
             vocab_size=shape.vocab_size,
             eos_token_ids=sorted({*shape.eos_token_ids, *self.tokenizer.eos_token_ids}),

@@ -4,8 +4,10 @@ Run by test_cuda_backend.py in a process of its own, because a driver cannot be 
 """
 
 import os
+import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,9 +22,15 @@ import pycuda.driver as driver
 
 from tinyvllm_lab.errors import KernelError
 from tinyvllm_lab.kernels import choose_backend, load
-from tinyvllm_lab.kernels.cuda.device import cuda_device, default_stream, engine_stream
+from tinyvllm_lab.kernels.cuda.device import (
+    EngineStream,
+    cuda_device,
+    default_stream,
+    engine_stream,
+)
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "engine"))
 DEVICE = "cpu" if os.environ.get("TINYVLLM_FAKE_DRIVER") else "cuda"
 
 
@@ -121,6 +129,46 @@ def test_the_engine_stream_is_the_default_inside():
     torch.testing.assert_close(result, x.var(dim=1, correction=0))
 
 
+def test_a_stream_serves_one_engine_after_the_other():
+    first, second = EngineStream(), EngineStream()
+    with first.entered() as outer:
+        with second.entered() as inner:
+            assert default_stream() is inner
+            assert inner.handle != outer.handle
+        assert default_stream() is outer
+    first.close()
+    first.close()
+    with EngineStream().entered() as next_one:
+        assert next_one is outer
+    second.close()
+
+
+def test_an_engine_stream_works_in_another_thread():
+    out, x, stream, errors = tensor(3), tensor(3, 100), EngineStream(), []
+
+    def work():
+        try:
+            with stream.entered():
+                function("two_block_sums")(out, x * 2, 100, grid=3, block=96)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    stream.close()
+    assert not errors
+    torch.testing.assert_close(out, 4 * x.var(dim=1, correction=0))
+
+
+def test_a_launch_cannot_overtake_torch_in_a_stream_of_its_own(monkeypatch):
+    out, x, torchs = tensor(3), tensor(3, 100), SimpleNamespace(cuda_stream=0x7000)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: torchs)
+    with pytest.raises(KernelError, match="a stream of its own"):
+        function("two_block_sums")(out, x, 100, grid=3, block=96)
+
+
 def test_pycuda_objects_are_arguments_too():
     from pycuda import gpuarray
 
@@ -158,21 +206,48 @@ def test_source_module_runs_the_same_file():
     np.testing.assert_allclose(out, x.var(axis=1), rtol=1e-5)
 
 
-def test_the_engine_writes_the_same_tokens_as_on_torch():
+def written_by_the_engine(kernels, cuda_graphs=None):
+    """Greedy tokens, and the executor's graphs, of a batch of prompts with different answers."""
     from tinyvllm_lab.engine.config import EngineConfig
+    from tinyvllm_lab.engine.engine import Engine
     from tinyvllm_lab.engine.sampling_params import SamplingParams
-    from tinyvllm_lab.llm import LLM
+    from tinyvllm_lab.engine.torch_executor import TorchExecutor
+    from tinyvllm_lab.model.llama import LlamaModel
+    from tinyvllm_lab.paths import assets_dir
 
     torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = False
-    greedy = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+    model = LlamaModel.from_dir(assets_dir() / "models" / "tiny", "float32", DEVICE)
+    config = EngineConfig(block_size=8, num_blocks=32)
+    executor = TorchExecutor(model, config, kernels=kernels, cuda_graphs=cuda_graphs)
+    engine = Engine(config, executor)
     batch = [[5, 6, 7], list(range(9, 42)), list(range(9, 42))]  # the third one hits the second's
-    written = []
-    for kernels in ("torch", "cuda"):
-        config = EngineConfig(block_size=8, num_blocks=32)
-        llm = LLM("tiny", "float32", config, device=DEVICE, kernels=kernels)
-        written.append([output.token_ids for output in llm.generate(batch, greedy)])
-    assert written[0] == written[1]
+    requests = [
+        engine.add_request(
+            prompt, SamplingParams(temperature=0.0, max_tokens=12 - 3 * i, ignore_eos=True)
+        )
+        for i, prompt in enumerate(batch)
+    ]
+    while engine.has_work:
+        engine.step()
+    replays = executor.graphs.num_replays if executor.graphs else 0
+    engine.close()
+    return [request.output_token_ids for request in requests], replays
+
+
+def test_the_engine_writes_the_same_tokens_as_on_torch():
+    expected, _ = written_by_the_engine("torch")
+    assert written_by_the_engine("cuda", cuda_graphs=False) == (expected, 0)
+
+
+def test_the_engine_writes_the_same_tokens_with_cuda_graphs():
+    from graph_recorder import Recorder
+
+    expected, _ = written_by_the_engine("torch")
+    graphs = Recorder() if DEVICE == "cpu" else True
+    tokens, replays = written_by_the_engine("cuda", graphs)
+    assert tokens == expected
+    assert replays >= 6
 
 
 def test_compile_errors_name_the_line(tmp_path):

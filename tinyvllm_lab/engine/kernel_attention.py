@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from tinyvllm_lab.cache.kv import KVCache, PagedKV, Pairs, independent_copies
-from tinyvllm_lab.engine.batch import CachedBatch
+from tinyvllm_lab.engine.batch import BlockTables
 from tinyvllm_lab.engine.config import EngineConfig
 from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.model.llama import LlamaModel, TorchOps
+
+if TYPE_CHECKING:
+    from tinyvllm_lab.kernels.cuda.device import EngineStream
 
 Kernels = str | Mapping[str, Callable[..., Any]]
 Ops = dict[str, Callable[..., Any]]
@@ -123,6 +126,32 @@ def _reaches(kernels: str, device: torch.device) -> bool:
     return cuda_device().reads_host_memory
 
 
+def kernel_stream(kernels: Kernels, device: torch.device) -> EngineStream | None:
+    """The stream for kernels that PyCUDA launches among torch's operations; None without a GPU.
+
+    Raises:
+        KernelError: `kernels` is "cuda", and the GPU cannot be used.
+    """
+    if kernels == "torch" or (kernels != "cuda" and device.type != "cuda"):
+        return None
+    from tinyvllm_lab.kernels.backend import why_not_cuda
+    from tinyvllm_lab.kernels.cuda.device import EngineStream
+
+    # A learner's own functions may come from elsewhere (Triton), and do without PyCUDA.
+    return None if kernels != "cuda" and why_not_cuda() else EngineStream()
+
+
+class TableBatch(Protocol):
+    """What `KernelAttention` asks of a step: a `CachedBatch`, or the buffers of a CUDA graph."""
+
+    slots: Tensor
+    num_decodes: int
+
+    @property
+    def tables(self) -> BlockTables | None:
+        """None where the KV memory is not paged."""
+
+
 class KernelAttention:
     """An `AttentionBackend` for one step, over paged KV that kernels read and write in place.
 
@@ -138,7 +167,7 @@ class KernelAttention:
         ConfigError: the KV memory is not paged.
     """
 
-    def __init__(self, ops: Ops, kv: KVCache, batch: CachedBatch) -> None:
+    def __init__(self, ops: Ops, kv: KVCache, batch: TableBatch) -> None:
         if not isinstance(kv, PagedKV) or batch.tables is None:
             raise ConfigError("KernelAttention got no block tables.", "KV memory of kind PagedKV")
         self.ops, self.kv, self.batch = ops, kv, batch

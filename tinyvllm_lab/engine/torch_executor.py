@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -14,10 +15,17 @@ from tinyvllm_lab.cache.kv import ContiguousKV, KVCache, PagedKV
 from tinyvllm_lab.engine.attention import CachedAttention
 from tinyvllm_lab.engine.batch import CachedBatch, RaggedTokens, cached_batch, ragged_tokens
 from tinyvllm_lab.engine.config import EngineConfig
+from tinyvllm_lab.engine.cuda_graphs import (
+    DecodeBuffers,
+    DecodeGraphs,
+    GraphRecorder,
+    choose_recorder,
+)
 from tinyvllm_lab.engine.kernel_attention import (
     KernelAttention,
     Kernels,
     copy_blocks,
+    kernel_stream,
     resolve_kernels,
 )
 from tinyvllm_lab.engine.plan import StepPlan, StepResult
@@ -66,6 +74,7 @@ class TorchExecutor:
         model: the model, with the kernels put in.
         kv: the KV tensors; None without a cache and after `close`.
         counters: `Counters` since the start.
+        graphs: the `DecodeGraphs`; None if every step runs eagerly, and after `close`.
 
     Args:
         model: the weights.
@@ -75,10 +84,13 @@ class TorchExecutor:
         sampler: chooses the tokens; None: the course's own.
         attention: makes the attention backend of a step from KV tensors and batch; None: the one
             that goes with `kernels`.
+        cuda_graphs: replay decode steps as CUDA graphs (see `cuda_graphs`); None: where `kernels`
+            is "cuda" and the model is on a GPU. A recorder of your own may stand here.
 
     Raises:
         CacheError: there is no memory for the KV tensors.
-        ConfigError: `kernels` is unknown, or does not go with model or config.
+        ConfigError: `kernels` is unknown, or `kernels` or `cuda_graphs` does not go with model or
+            config.
         KernelError: the kernels' back end is not usable here.
     """
 
@@ -90,6 +102,7 @@ class TorchExecutor:
         kernels: Kernels = "torch",
         sampler: TokenSampler | None = None,
         attention: AttentionFactory | None = None,
+        cuda_graphs: bool | GraphRecorder | None = None,
     ) -> None:
         model_ops, self._cache_ops = resolve_kernels(kernels, model, config)
         self.model = model.with_ops(model.ops.with_kernels(model_ops)) if model_ops else model
@@ -99,46 +112,82 @@ class TorchExecutor:
         self.counters = Counters()
         on_kernels = partial(KernelAttention, self._cache_ops) if self._cache_ops else None
         self._attention: AttentionFactory = attention or on_kernels or CachedAttention
+        self._stream = kernel_stream(kernels, model.device)
+        recorder = choose_recorder(
+            cuda_graphs,
+            kernels,
+            on_gpu=model.device.type == "cuda",
+            follows_tables=bool(self._cache_ops) and attention is None,
+        )
+        self.graphs = self._make_graphs(recorder) if recorder else None
         self._closed = False
 
     @torch.inference_mode()
     def run_copies(self, plan: StepPlan) -> None:
         """Do the plan's copies: swap out, swap in, copy-on-write, region moves."""
-        if isinstance(self.kv, PagedKV):
-            self.kv.swap_out(plan.swap_out)
-            self.kv.swap_in(plan.swap_in)
-            if self._cache_ops:
-                copy_blocks(self._cache_ops, self.kv, plan.copies)
-            else:
-                self.kv.copy_blocks(plan.copies)
-        elif self.kv is not None:
-            self.kv.move(plan.moves)
+        with self._on_stream():
+            if isinstance(self.kv, PagedKV):
+                self.kv.swap_out(plan.swap_out)
+                self.kv.swap_in(plan.swap_in)
+                if self._cache_ops:
+                    copy_blocks(self._cache_ops, self.kv, plan.copies)
+                else:
+                    self.kv.copy_blocks(plan.copies)
+            elif self.kv is not None:
+                self.kv.move(plan.moves)
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
         """Compute the plan's tokens and sample.
 
         Raises:
-            EngineError: the executor is closed.
+            EngineError: the executor is closed, or a decode step cannot be captured.
         """
         if self._closed:
             raise EngineError("This executor is closed.", fix="Make a new engine.")
         if plan.is_empty or (self.kv is None and not any(plan.samples)):
             return StepResult([-1] * len(plan.requests))
-        tokens, attention = self._batch(plan)
-        logits = self.model.forward(
-            tokens.token_ids, tokens.positions, attention, tokens.logits_rows
-        )  # [samples, vocab_size]
-        self._count(tokens)
-        return self._sample(logits, plan, tokens.sampling_rows)
+        with self._on_stream():
+            if self.graphs is not None and self.graphs.takes(plan):
+                return self._replay(self.graphs, plan)
+            tokens, attention = self._batch(plan)
+            logits = self.model.forward(
+                tokens.token_ids, tokens.positions, attention, tokens.logits_rows
+            )  # [samples, vocab_size]
+            self._count(len(tokens.token_ids), tokens.attended, len(tokens.sampling_rows))
+            return self._sample(logits, plan, tokens.sampling_rows)
 
     def finish(self, request: Request) -> None:
         """Forget the sampler's state of a request that ended or was dropped."""
         request.state = None
 
     def close(self) -> None:
-        """Give back the KV memory; weights belong to the model."""
-        self.kv, self._closed = None, True
+        """Give back KV memory, graphs and stream; weights belong to the model."""
+        if self._stream is not None:
+            self._stream.close()  # waits: what it computes with must not go before
+        if self.graphs is not None:
+            self.graphs.close()
+        self.kv = self.graphs = self._stream = None
+        self._closed = True
+
+    def _on_stream(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._stream is None else self._stream.entered()
+
+    def _make_graphs(self, recorder: GraphRecorder) -> DecodeGraphs:
+        kv = self.kv
+        assert isinstance(kv, PagedKV)  # resolve_kernels has checked it
+
+        def run(buffers: DecodeBuffers) -> Tensor:
+            attention = KernelAttention(self._cache_ops, kv, buffers)
+            return self.model.forward(buffers.token_ids, buffers.positions, attention)
+
+        return DecodeGraphs(recorder, kv, self.config, self.model.device, run)
+
+    def _replay(self, graphs: DecodeGraphs, plan: StepPlan) -> StepResult:
+        logits = graphs.logits(plan)  # [rows, vocab_size]
+        rows = [row for row, samples in enumerate(plan.samples) if samples]
+        self._count(len(logits), sum(plan.starts) + len(logits), len(rows))
+        return self._sample(logits if len(rows) == len(logits) else logits[rows], plan, rows)
 
     def _sample(self, logits: Tensor, plan: StepPlan, rows: list[int]) -> StepResult:
         token_ids = [-1] * len(plan.requests)
@@ -159,11 +208,11 @@ class TorchExecutor:
         batch = cached_batch(plan, self.kv, self.model.dtype, device)
         return batch.tokens, self._attention(self.kv, batch)
 
-    def _count(self, tokens: RaggedTokens) -> None:
+    def _count(self, tokens: int, attended: int, sampled: int) -> None:
         self.counters.forwards += 1
-        self.counters.tokens += len(tokens.token_ids)
-        self.counters.attended += tokens.attended
-        self.counters.sampled += len(tokens.sampling_rows)
+        self.counters.tokens += tokens
+        self.counters.attended += attended
+        self.counters.sampled += sampled
 
 
 def make_kv(model: LlamaModel, config: EngineConfig) -> KVCache:

@@ -16,6 +16,8 @@ from typing import Any
 from tinyvllm_lab.errors import KernelError
 
 _this_thread = threading.local()
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING of cuda.h; PyCUDA has no name for it
+_idle_streams: list[Any] = []
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,88 @@ def cuda_device() -> CudaDevice:
     )
 
 
+class EngineStream:
+    """One stream for our launches and for torch's work: the engine's thread works in it.
+
+    PyCUDA cannot wrap a stream of torch's, so the stream is PyCUDA's, and torch wraps it. It is a
+    non-blocking one: work on CUDA's default stream, by whatever thread, would invalidate the
+    capture of a CUDA graph on a stream that waits for it by itself.
+
+    Raises:
+        KernelError: no GPU.
+    """
+
+    def __init__(self) -> None:
+        self.device = cuda_device()
+        self._stream: Any = self._take_stream()
+        torch = _torch_with_cuda()
+        self._torch_stream = (
+            torch.cuda.ExternalStream(self._stream.handle, device=self.device.index)
+            if torch
+            else None
+        )
+
+    @contextmanager
+    def entered(self) -> Iterator[Any]:
+        """Work in it, in this thread: launches with `stream=None`, and torch's operations.
+
+        It begins after what torch's current stream has queued so far, and that one goes on after
+        what was queued here.
+
+        Yields:
+            the `pycuda.driver.Stream`.
+        """
+        with self.device.current(), self._as_torchs_stream():
+            before = getattr(_this_thread, "stream", None)
+            _this_thread.stream = self._stream
+            try:
+                yield self._stream
+            finally:
+                _this_thread.stream = before
+
+    def synchronize(self) -> None:
+        """Wait until all that was queued is done."""
+        with self.device.current():
+            self._stream.synchronize()
+
+    def close(self) -> None:
+        """Wait for the stream, and leave it to the next `EngineStream`. Safe to call twice.
+
+        For each stream that cuBLAS has worked in, torch keeps a workspace (32 MiB on Hopper) until
+        the process ends: so there should not be a new stream for each engine.
+        """
+        if self._stream is not None:
+            self.synchronize()
+            _idle_streams.append(self._stream)
+            self._stream = self._torch_stream = None
+
+    def _take_stream(self) -> Any:
+        import pycuda.driver as driver
+
+        try:
+            return _idle_streams.pop()
+        except IndexError:
+            with self.device.current():
+                return driver.Stream(_NON_BLOCKING)
+
+    @contextmanager
+    def _as_torchs_stream(self) -> Iterator[None]:
+        torch, mine = _torch_with_cuda(), self._torch_stream
+        if mine is None:
+            yield
+            return
+        outer = torch.cuda.current_stream(self.device.index)
+        mine.wait_stream(outer)
+        try:
+            with torch.cuda.stream(mine):
+                yield
+        finally:
+            outer.wait_stream(mine)
+
+
 @contextmanager
 def engine_stream() -> Iterator[Any]:
-    """One stream for our launches and torch's work in this thread; the engine's thread runs in it.
-
-    PyCUDA cannot wrap a stream of torch's, so the stream is PyCUDA's, and torch wraps it. Launches
-    with `stream=None` go there, in order with torch's operations.
+    """An `EngineStream` for the time of a `with`; waits for its work at the end.
 
     Yields:
         the `pycuda.driver.Stream`.
@@ -98,24 +176,27 @@ def engine_stream() -> Iterator[Any]:
     Raises:
         KernelError: no GPU.
     """
-    import pycuda.driver as driver
-
-    device, torch = cuda_device(), _torch_with_cuda()
-    with device.current():
-        stream = driver.Stream()
-        before = getattr(_this_thread, "stream", None)
-        _this_thread.stream = stream
-        try:
-            if torch:
-                with torch.cuda.stream(torch.cuda.ExternalStream(stream.handle)):
-                    yield stream
-            else:
-                yield stream
-            stream.synchronize()
-        finally:
-            _this_thread.stream = before
+    stream = EngineStream()
+    try:
+        with stream.entered() as handle:
+            yield handle
+    finally:
+        stream.close()
 
 
 def default_stream() -> Any:
-    """The stream of `engine_stream` in this thread, or None: CUDA's default stream, torch's too."""
-    return getattr(_this_thread, "stream", None)
+    """The `EngineStream` that this thread works in, or None: CUDA's default stream, torch's too.
+
+    Raises:
+        KernelError: torch works in yet another stream: the launch could overtake its operations.
+    """
+    stream, torch = getattr(_this_thread, "stream", None), sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        handle = stream.handle if stream is not None else 0
+        if torch.cuda.current_stream().cuda_stream != handle:
+            raise KernelError(
+                "Torch works in a stream of its own, where PyCUDA cannot launch.",
+                expected="torch's default stream, or an EngineStream for both",
+                fix="Launch inside `with engine_stream():`, or outside of torch.cuda.stream(...).",
+            )
+    return stream

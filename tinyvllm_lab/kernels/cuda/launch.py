@@ -79,7 +79,7 @@ class CudaLauncher:
     def launch(
         self, signature: Signature, arguments: list[Argument], launch: Geometry, stream: Any
     ) -> None:
-        """Queue the kernel on `stream`, on the thread's `engine_stream`, or on the default stream.
+        """Queue the kernel on `stream`, on the thread's `EngineStream`, or on the default stream.
 
         Raises:
             KernelError: the driver refused the launch. (What goes wrong while the kernel runs
