@@ -289,7 +289,7 @@ def test_text_prompts_stop_strings_and_texts_in_the_log():
     assert "".join(engine.log.texts[t] for t in request.output_token_ids).startswith("one two")
 
 
-def test_a_weak_hash_serves_the_wrong_keys_and_values():
+def test_25_a_weak_hash_serves_the_wrong_keys_and_values():
     """Bug idea 25: with 1 bit of hash another prompt's blocks hit, and the executor notices."""
     config = EngineConfig(block_size=4, num_blocks=20)
     engine = make_engine(CheckingExecutor(config), block_size=4, num_blocks=20)
