@@ -30,6 +30,7 @@ export function shape(tag, attributes, text) {
 export function labelled(label, field, parent) {
   const box = document.createElement("label");
   box.className = "tvl-field";
+  box.dataset.lmSuppressShortcuts = ""; // JupyterLab's: its arrow keys move between cells
   const name = document.createElement("span");
   name.textContent = label;
   box.append(name, field);
@@ -62,6 +63,26 @@ export function slider(model, name, low, high) {
     const number = Math.round(2 ** Number(field.value));
     show(number);
     choose(model, name, number);
+  });
+  box.append(field, value);
+  return box;
+}
+
+/** A slider over whole numbers. @param {any} model @param {string} name @param {number} low @param {number} high @param {string} unit */
+export function evenSlider(model, name, low, high, unit) {
+  const box = document.createElement("span");
+  const field = document.createElement("input");
+  const value = document.createElement("output");
+  Object.assign(field, { type: "range", min: low, max: high, step: 1, className: "tvl-scrub" });
+  const show = (/** @type {number} */ number) => {
+    value.textContent = `${number}${unit}`;
+    field.setAttribute("aria-valuetext", `${number}${unit}`);
+  };
+  field.value = String(model.get("choice")[name]);
+  show(model.get("choice")[name]);
+  field.addEventListener("input", () => {
+    show(Number(field.value));
+    choose(model, name, Number(field.value));
   });
   box.append(field, value);
   return box;

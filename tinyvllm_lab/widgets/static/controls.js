@@ -85,6 +85,7 @@ function scrubber() {
 function speedChoice() {
   const select = document.createElement("select");
   select.className = "tvl-select";
+  select.dataset.lmSuppressShortcuts = ""; // JupyterLab's: its arrow keys move between cells
   select.setAttribute("aria-label", "Speed");
   select.title = "Speed (+ and −)";
   for (const speed of SPEEDS) {
@@ -96,6 +97,7 @@ function speedChoice() {
 function jumpChoice() {
   const select = document.createElement("select");
   select.className = "tvl-select";
+  select.dataset.lmSuppressShortcuts = "";
   select.setAttribute("aria-label", "Jump to the next event of a kind");
   select.add(new Option("Jump to …", ""));
   select.add(new Option("next preemption", "preempt"));
