@@ -14,11 +14,11 @@ NODE_MODULES := tests/widgets/node_modules
 unexport PYTHONHOME PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test notebooks docs bench clean
+.PHONY: help lab test notebooks docs screenshots bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
-	  awk -F '|' '{ printf "%-16s%s\n", $$1, $$2 }'
+	  awk -F '|' '{ printf "%-18s%s\n", $$1, $$2 }'
 
 lab: $(VENV)/.lab ## JupyterLab on chapter 00, with the shipped notebooks trusted
 	@$(BIN)/tinyvllm-lab lab $(LAB_ARGS)
@@ -34,6 +34,9 @@ notebooks: $(VENV)/.test ## run every notebook again and write its outputs into 
 
 docs: $(VENV)/.test ## the chapters as web pages, in docs-html/
 	$(BIN)/python -m tinyvllm_lab.course.notebooks html docs-html
+
+screenshots: $(VENV)/.test ## pictures of every panel, in assets/screenshots
+	$(BIN)/pytest -q tests/browser/screenshots.py
 
 bench: $(VENV)/.test ## every measurement in tests/bench
 	@set -e; for bench in tests/bench/bench_*.py; do \

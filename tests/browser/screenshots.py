@@ -1,0 +1,108 @@
+"""Pictures of every panel, in `assets/screenshots`: light and dark, for a laptop and a projector.
+
+    make screenshots                                  all of them, in three minutes
+    pytest tests/browser/screenshots.py -k airport    one panel
+
+Pytest runs it for the fixtures of this folder: JupyterLab and Chromium. Its name keeps it out of
+the test suite; `test_screenshots.py` holds the folder to the table of scenes below.
+"""
+
+import io
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+FOLDER = Path(__file__).parents[2] / "assets" / "screenshots"
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+WIDTHS = {"laptop": (1440, "normal"), "projector": (1280, "presenter")}  # CSS px, a panel's size
+HEIGHT = 5000  # CSS px: more than any panel needs, as only what is in sight can be taken
+SCALE = 1.25  # device pixels a CSS pixel: sharp enough to read, and all pictures in 4 MB
+COLOURS = 64
+MARGIN = 8  # CSS px around a panel
+SETTLE_MS = 500
+
+AROUND = """margin => {
+  const parts = document.querySelectorAll(".jp-OutputArea .tvl, .jp-OutputArea .jupyter-widgets");
+  const boxes = [...parts].map(part => part.getBoundingClientRect()).filter(box => box.width);
+  const [left, top] = ["left", "top"].map(side => Math.min(...boxes.map(box => box[side])));
+  const [right, bottom] = ["right", "bottom"].map(side => Math.max(...boxes.map(box => box[side])));
+  return {x: left - margin, y: top - margin, width: right - left + 2 * margin,
+          height: bottom - top + 2 * margin};
+}"""
+
+IMPORTS = """
+from tinyvllm_lab import recorded_run
+from tinyvllm_lab.paths import assets_dir
+from tinyvllm_lab.widgets import *
+"""
+
+# Name of the pictures -> code that makes the panel; SIZE is "normal" or "presenter".
+SCENES = {
+    "airport": 'Airport(recorded_run("continuous"), size=SIZE)',
+    "slot_timeline": 'SlotTimeline(recorded_run("chunked_prefill"), size=SIZE)',
+    "block_map": 'BlockMap(recorded_run("prefix_sharing"), size=SIZE)',
+    "block_table": 'BlockTable(recorded_run("prefix_sharing"), size=SIZE)',
+    "contiguous_strip": 'ContiguousStrip(recorded_run("first_fit"), size=SIZE)',
+    "token_stream": 'TokenStream(recorded_run("eight_prompts"), size=SIZE)',
+    "metric_strip": 'MetricStrip(recorded_run("preemption"), size=SIZE)',
+    "compare": 'compare(recorded_run("static"), recorded_run("continuous"), size=SIZE)',
+    "kv_wallet": "KVWallet(size=SIZE)",
+    "roofline": "Roofline(size=SIZE)",
+    "safetensors_map": 'SafetensorsMap(assets_dir() / "models" / "tiny", size=SIZE)',
+    "playground": "Playground(size=SIZE)",
+}
+
+
+def file_of(scene: str, theme: str, width: str) -> str:
+    """The name of a picture."""
+    return f"{scene}-{theme}-{width}.png"
+
+
+@pytest.fixture
+def context_options():
+    viewport = {"width": 1440, "height": HEIGHT}
+    return {"viewport": viewport, "device_scale_factor": SCALE, "reduced_motion": "reduce"}
+
+
+@pytest.mark.needs("chromium")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scene", SCENES)
+def test_take(scene, lab, open_notebook, page):
+    notebook = open_notebook(lab.write(f"{scene}.ipynb", IMPORTS.strip(), ""))
+    page.evaluate("jupyterapp.shell.collapseLeft()")
+    notebook.run_cell(0)
+    for width, (pixels, size) in WIDTHS.items():
+        page.set_viewport_size({"width": pixels, "height": HEIGHT})
+        show(notebook, SCENES[scene].replace("SIZE", repr(size)))
+        for theme in THEMES:
+            (FOLDER / file_of(scene, theme, width)).write_bytes(take(page, theme))
+
+
+def show(notebook, code):
+    """Put the code into the second cell, run it, and wait until a panel is on the page."""
+    page = notebook.page
+    page.evaluate(
+        "code => jupyterapp.shell.currentWidget.content.model.sharedModel.cells[1].setSource(code)",
+        code,
+    )
+    notebook.run_cell(1)
+    page.locator(
+        ".jp-OutputArea-output canvas:visible, .jp-OutputArea-output svg:visible"
+    ).first.wait_for()
+
+
+def take(page, theme):
+    """The panel's picture in a theme, as a small PNG."""
+    page.evaluate(
+        "theme => jupyterapp.commands.execute('apputils:change-theme', {theme})", THEMES[theme]
+    )
+    light = str(theme == "light").lower()
+    page.wait_for_function(f"document.body.dataset.jpThemeLight === '{light}'")
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(SETTLE_MS)
+    shot = page.screenshot(clip=page.evaluate(AROUND, MARGIN))
+    image = Image.open(io.BytesIO(shot)).convert("RGB")
+    small = io.BytesIO()
+    image.quantize(COLOURS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    return small.getvalue()
