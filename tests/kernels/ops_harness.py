@@ -1,6 +1,11 @@
-"""Run an operation under the checker, into poisoned memory, and compare with float64."""
+"""Run an operation under the checker, into poisoned memory, and compare with float64.
+
+With TINYVLLM_OPS_BACKEND=cuda (`make gpu-check`) the same tests run on the GPU, unchecked: a test's
+tensors are copied there before the launches and back after them.
+"""
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -8,10 +13,17 @@ import torch
 from torch import Tensor
 
 from tinyvllm_lab.kernels import check, load
-from tinyvllm_lab.kernels.ops import OPS
+from tinyvllm_lab.kernels.ops import OPS, KernelRunner
 from tinyvllm_lab.kernels.work import Launch, Work
 
 torch.set_num_threads(1)
+
+ON_GPU = os.environ.get("TINYVLLM_OPS_BACKEND") == "cuda"
+GPU = "cpu" if os.environ.get("TINYVLLM_FAKE_DRIVER") else "cuda"  # where the driver's memory is
+if ON_GPU and GPU == "cpu":
+    from fake_driver import load_fake_driver
+
+    load_fake_driver()
 
 DTYPES = [torch.float32, torch.bfloat16]
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
@@ -66,12 +78,42 @@ def poison(work: Work, inputs: tuple[Any, ...]) -> None:
 
 
 def run_checked(op: str, *args: Any, **options: Any) -> Any:
-    """The operation's result, by its kernels, in checked mode."""
+    """The operation's result, by its kernels, in checked mode (or on the GPU)."""
+    if ON_GPU:
+        return run_on_gpu(op, *args, **options)
     work = OPS[op].work(*args, **options)
     poison(work, args)
     for launch in work.launches:
         launch_checked(launch)
     return work.result
+
+
+@functools.cache
+def gpu_runner() -> KernelRunner:
+    return KernelRunner("cuda")
+
+
+def run_on_gpu(op: str, *args: Any, **options: Any) -> Any:
+    """The operation's result, by its kernels on the GPU; tensors written in place come back too."""
+    pairs = [(arg, to_gpu(arg)) for arg in args if isinstance(arg, Tensor)]
+    moved = {id(here): there for here, there in pairs}
+    own = tuple(moved.get(id(arg), arg) for arg in args)
+    work = OPS[op].work(*own, **options)
+    poison(work, own)
+    result = gpu_runner().run(work)
+    for here, there in pairs:
+        here.copy_(there)
+    home = {id(there): here for here, there in pairs}
+    if isinstance(result, tuple):
+        return tuple(home[id(part)] if id(part) in home else part.cpu() for part in result)
+    return result if result is None else result.cpu()
+
+
+def to_gpu(tensor: Tensor) -> Tensor:
+    """A copy that starts as far from a multiple of 16 bytes as the original."""
+    offset = tensor.storage_offset()
+    flat = torch.empty(tensor.numel() + offset, dtype=tensor.dtype, device=GPU)
+    return flat[offset:].view(tensor.shape).copy_(tensor)
 
 
 def assert_close(actual: Tensor, expected: Tensor, **tolerance: float) -> None:
