@@ -1,15 +1,21 @@
 """The playground without a browser: knobs reach the engine, live or with a new run."""
 
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from ipywidgets import Dropdown
 
 from tinyvllm_lab.engine.config import EngineConfig, field_specs
 from tinyvllm_lab.engine.events import Kind
 from tinyvllm_lab.engine.recordings import recorded_run, recorded_runs
-from tinyvllm_lab.engine.storage import load
+from tinyvllm_lab.engine.storage import from_bytes, load
+from tinyvllm_lab.engine.varint import decode
 from tinyvllm_lab.errors import ConfigError
+from tinyvllm_lab.simulate.arrivals import Poisson
+from tinyvllm_lab.simulate.presets import chat
+from tinyvllm_lab.simulate.workloads import Workload, WorkloadRequest
 from tinyvllm_lab.widgets import Playground, PlaygroundSettings, WorkloadKnobs
 from tinyvllm_lab.widgets.knobs import GROUPS
 
@@ -159,6 +165,90 @@ def test_the_code_makes_the_same_run(playground):
     runner.stop()
 
 
+def requests_of(log):
+    return [r["id"] for r in log.requests.values()]
+
+
+def test_a_fixed_workload_comes_as_a_list_or_from_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    requests = [WorkloadRequest(f"r{i}", 0.01 * i, (5, 6, 7 + i), 8) for i in range(9)]
+    workload = Workload("rush", tuple(requests))
+    workload.save("rush.jsonl")
+    for given in (requests, workload, "rush.jsonl", tmp_path / "rush.jsonl"):
+        playground = Playground(replace(SMALL, workload=given))
+        assert playground.wait()
+        assert requests_of(playground.feed.event_log) == [r.request_id for r in requests]
+        assert playground.seed.disabled
+        turn(playground, "max_num_seqs", 2)
+        assert finished(playground.feed.event_log) == 9
+        playground.file_buttons["code"].click()
+        names = {}
+        exec(playground.code.value.partition("runner =")[0], names)
+        assert names["settings"].fixed_workload.requests == workload.requests
+        assert names["settings"].config == playground.settings.config
+        playground.close()
+
+
+def test_a_preset_is_a_ready_workload_and_has_no_mix(playground):
+    turn(playground, "num_requests", 30)
+    turn(playground, "preset", "chat")
+    expected = chat(30, Poisson(SMALL.knobs.rate_per_s), seed=SMALL.seed)
+    assert sorted(requests_of(playground.feed.event_log)) == sorted(
+        r.request_id for r in expected.requests
+    )
+    assert playground.knobs["long_prompts"].disabled
+    playground.knobs["engine"].value = "tiny"
+    assert "cannot serve the preset" in playground.status.value
+    assert playground.knobs["engine"].value == "simulated"
+    turn(playground, "preset", "mix")
+    assert not playground.knobs["long_prompts"].disabled
+
+
+def sent(playground, monkeypatch):
+    """What goes to the page from now on."""
+    messages = []
+    monkeypatch.setattr(
+        playground.feed, "send", lambda content, buffers=None: messages.append((content, buffers))
+    )
+    return messages
+
+
+def test_a_long_run_is_shown_in_parts_that_make_the_whole(playground, monkeypatch):
+    messages = sent(playground, monkeypatch)
+    for name in ("FIRST_SLICE_S", "SLICE_S"):
+        monkeypatch.setattr(f"tinyvllm_lab.widgets.playground.{name}", 0.0)
+    turn(playground, "max_num_seqs", 3)
+    kinds = [content["k"] for content, _ in messages]
+    assert kinds[0] == "run"
+    assert kinds[-1] == "w"
+    assert kinds.count("e") > 5
+    assert not messages[0][0]["whole"]
+    rows = [from_bytes(messages[0][1][0]).as_array()]
+    rows += [decode(b[0]).reshape(-1, 4) for c, b in messages if c["k"] == "e"]
+    log = playground.feed.event_log
+    assert np.concatenate(rows).tolist() == log.as_array().tolist()
+    assert finished(log) == 12
+
+
+def test_a_newer_order_drops_the_rest_of_a_run_and_a_loaded_run_stays(playground, monkeypatch):
+    turn(playground, "num_requests", 400)
+    log = playground.feed.event_log
+    monkeypatch.setattr("tinyvllm_lab.widgets.playground.FIRST_SLICE_S", 0.0)
+    playground.knobs["max_num_seqs"].value = 2
+    wait_for(lambda: playground.feed.event_log is not log)
+    dropped = playground.feed.event_log
+    playground.knobs["max_num_seqs"].value = 6
+    assert playground.wait()
+    assert playground.feed.event_log.config.max_num_seqs == 6
+    assert finished(playground.feed.event_log) == 400
+    assert finished(dropped) < 400
+    playground.knobs["max_num_seqs"].value = 5
+    playground.show_recorded("preemption")
+    assert playground.wait()
+    assert playground.feed.event_log.num_steps == recorded_run("preemption").num_steps
+    assert not playground.feed.is_growing
+
+
 def test_real_tokens_on_the_shipped_model():
     knobs = WorkloadKnobs(num_requests=2, rate_per_s=50.0, long_answers=0, hang_ups=0)
     runner = PlaygroundSettings(engine="tiny", workload=knobs).make_runner()
@@ -174,3 +264,12 @@ def test_bad_settings_are_refused():
         WorkloadKnobs(num_requests=0)
     with pytest.raises(ConfigError, match="engine"):
         PlaygroundSettings(engine="warp")
+    with pytest.raises(ConfigError, match="preset"):
+        WorkloadKnobs(preset="rush")
+    with pytest.raises(ConfigError, match=r"nothing\.jsonl"):
+        PlaygroundSettings(workload="nothing.jsonl")
+    with pytest.raises(ConfigError, match="list of WorkloadRequest"):
+        PlaygroundSettings(workload=[1, 2])
+    settings = PlaygroundSettings("tiny", workload=[WorkloadRequest("a", 0.0, (10**6,), 3)])
+    with pytest.raises(ConfigError, match="1000000"):
+        settings.make_runner()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from tinyvllm_lab.engine.engine import Engine, StepOutput
@@ -20,10 +21,17 @@ class Feed(Protocol):
         """Engine clock of the next arrival or hang-up, in seconds; None: nothing is to come."""
 
 
-def run_to_end(engine: Engine, feed: Feed) -> None:
+def run_to_end(engine: Engine, feed: Feed, should_stop: Callable[[], bool] | None = None) -> bool:
     """Step until the feed is exhausted and every request has ended.
 
     With a virtual clock idle time is jumped over, with a wall clock it is waited for.
+
+    Args:
+        should_stop: asked after every step; if it says True, the run stands still until the next
+            call goes on with it.
+
+    Returns:
+        True if everything has ended.
 
     Raises:
         EngineError: a step failed.
@@ -32,8 +40,10 @@ def run_to_end(engine: Engine, feed: Feed) -> None:
         feed.before_step(engine)
         if engine.has_work:
             feed.after_step(engine, engine.step())
+            if should_stop is not None and should_stop():
+                return False
             continue
         following = feed.next_time()
         if following is None:
-            return
+            return True
         engine.clock.advance_to(following)

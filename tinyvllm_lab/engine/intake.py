@@ -49,7 +49,7 @@ def _check_details(request_id: str, details: dict[str, Any]) -> None:
 
 def _as_ids(request_id: str, prompt: Any) -> list[int]:
     try:
-        return [operator.index(token) for token in prompt]
+        return list(map(operator.index, prompt))
     except TypeError as error:
         raise RequestRefused(
             f"Request {request_id!r} has a prompt that is not a list of token ids: {error}.",

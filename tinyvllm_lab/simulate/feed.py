@@ -36,6 +36,7 @@ class WorkloadFeed:
         self.refused: dict[str, RequestRefused] = {}
         self.num_sent = 0
         self._sampling_params = sampling_params or SamplingParams()
+        self._params_by_limit: dict[int, SamplingParams] = {}
         self._open: dict[str, Request] = {}
         self._sent: list[tuple[Request, str]] = []
         self._hang_ups: list[tuple[float, str]] = []
@@ -57,7 +58,7 @@ class WorkloadFeed:
         try:
             request = engine.add_request(
                 arrival.prompt_token_ids,
-                replace(self._sampling_params, max_tokens=asked.max_tokens),
+                self._params(asked.max_tokens),
                 request_id=name,
                 priority=asked.priority,
                 arrival_time=arrival.arrival_s,
@@ -73,6 +74,14 @@ class WorkloadFeed:
             heappush(self._hang_ups, (arrival.arrival_s + asked.abort_after_s, name))
         if asked.abort_after_tokens is not None:
             self._token_limits[name] = asked.abort_after_tokens
+
+    def _params(self, max_tokens: int) -> SamplingParams:
+        """Parameters are frozen, and checking them takes time: requests share equal ones."""
+        params = self._params_by_limit.get(max_tokens)
+        if params is None:
+            params = replace(self._sampling_params, max_tokens=max_tokens)
+            self._params_by_limit[max_tokens] = params
+        return params
 
     def after_step(self, engine: Engine, output: StepOutput) -> None:
         """Tell the source who has ended, and hang up on those who have heard enough."""

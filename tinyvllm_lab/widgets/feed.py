@@ -37,10 +37,12 @@ class RunFeed(anywidget.AnyWidget):
 
     Args:
         source: see `sources.open_source`.
+        is_growing: more events come soon; see `show`.
 
     Attributes:
         event_log: the events (`log` is taken: every widget has one).
         runner: the thread that steps the engine now; None: the run is over.
+        is_growing: the run is being computed, and is shown as far as it came.
         displays: panels and pages of it that a notebook shows.
         messages_sent, bytes_sent, events_sent: what the page got after the first picture. Bytes
             are those of the message's JSON and of its buffer.
@@ -53,10 +55,12 @@ class RunFeed(anywidget.AnyWidget):
     is_live = traitlets.Bool(False).tag(sync=True)
     pace = traitlets.Float(None, allow_none=True).tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
+    is_whole = traitlets.Bool(True).tag(sync=True)
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, *, is_growing: bool = False) -> None:
         self.source = source if isinstance(source, Source) else open_source(source)
         self.event_log, self.runner = self.source.log, self.source.runner
+        self.is_growing = is_growing
         self.displays: WeakSet[Displayed] = WeakSet()
         self._has_page = False
         self._still_steps = self.source.log.num_steps
@@ -76,6 +80,7 @@ class RunFeed(anywidget.AnyWidget):
             is_live=self._can_go_on(),
             pace=getattr(self.runner, "pace", None),
             status=self._status,
+            is_whole=not is_growing,
         )
         _feeds[id(self.event_log)] = self
         self.on_msg(self._on_message)
@@ -101,13 +106,16 @@ class RunFeed(anywidget.AnyWidget):
     @property
     def is_stale(self) -> bool:
         """True if the log has grown and nobody sends what is new: somebody stepped the engine."""
-        return not self._can_go_on() and self._stream.next_event != self.event_log.num_events
+        is_fed = self.is_growing or self._can_go_on()
+        return not is_fed and self._stream.next_event != self.event_log.num_events
 
-    def show(self, source: Any) -> None:
+    def show(self, source: Any, *, is_growing: bool = False) -> None:
         """Show another run in the same panels; the engine of the one before stops.
 
         Args:
             source: see `sources.open_source`.
+            is_growing: the caller goes on with the run: `flush()` shows what is new, `settle()`
+                says that it is whole.
 
         Raises:
             LogError: it is no run.
@@ -116,6 +124,7 @@ class RunFeed(anywidget.AnyWidget):
         with self._sending:
             old, self.source = self.source, opened
             self.event_log, self.runner = opened.log, opened.runner
+            self.is_growing = is_growing
             self._status = self._read_status()
             self._run_number += 1
             add_texts(opened, opened.log.first_event)
@@ -127,6 +136,13 @@ class RunFeed(anywidget.AnyWidget):
             if self._can_go_on():
                 self._watch_runner()
 
+    def settle(self) -> None:
+        """Show the end of a growing run: it is whole now."""
+        self.flush()
+        with self._sending:
+            self.is_growing = False
+            self._send_whole()
+
     def tell_error(self, error: Exception) -> None:
         """Show an error in the panels' status line, with its traceback folded."""
         text = f"{type(error).__name__}: {error}"
@@ -136,7 +152,8 @@ class RunFeed(anywidget.AnyWidget):
     def refresh_stills(self) -> None:
         """Draw the stored pictures anew if the run has gone on, is at rest, and no page listens."""
         steps = self.event_log.num_steps
-        if self._has_page or self.is_closed or steps == self._still_steps or not self.displays:
+        is_idle = self._has_page or self.is_closed or self.is_growing or not self.displays
+        if is_idle or steps == self._still_steps:
             return
         if self.runner is not None and not self.runner.join(0):
             return
@@ -201,8 +218,14 @@ class RunFeed(anywidget.AnyWidget):
             "live": self._can_go_on(),
             "start": busiest_step(self.event_log),
             "pace": getattr(self.runner, "pace", None),
+            "whole": not self.is_growing,
         }
         self.send(message, [data])
+
+    def _send_whole(self) -> None:
+        """The page has all of the run if it has all messages up to this one."""
+        start = busiest_step(self.event_log)
+        self.send({"k": "w", "n": self._stream.number, "start": start})
 
     def _watch_runner(self) -> None:
         assert self.runner is not None
@@ -242,6 +265,8 @@ class RunFeed(anywidget.AnyWidget):
         if what == "ready":
             with self._sending:
                 self.send({"k": "n", "n": self._stream.number})
+                if not self.is_growing:
+                    self._send_whole()
                 self.send({"k": "s", **self._status})
         elif what == "again":
             with self._sending:

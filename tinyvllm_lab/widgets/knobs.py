@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 import ipywidgets
 
 from tinyvllm_lab.engine.config import FieldSpec, field_specs
-from tinyvllm_lab.widgets.playground_settings import WorkloadKnobs
+from tinyvllm_lab.simulate.hardware import hardware_table
+from tinyvllm_lab.simulate.models import model_names
+from tinyvllm_lab.widgets.playground_settings import ENGINES, PlaygroundSettings
+from tinyvllm_lab.widgets.workload_knobs import WorkloadKnobs
 
 LABEL_WIDTH = "200px"
 
@@ -41,6 +44,19 @@ _STEPS: dict[str, tuple[int, ...]] = {
 """Fields on a scale of doublings."""
 
 
+def run_knobs(settings: PlaygroundSettings, turned: Turned) -> Iterator[ipywidgets.Widget]:
+    """What runs, and on what; arguments as in `engine_knobs`."""
+    choices: dict[str, tuple[Sequence[str], str]] = {
+        "engine": (ENGINES, "Simulated time on a GPU, or the shipped model on this machine."),
+        "hardware": ([h.name for h in hardware_table()], "The simulated accelerator."),
+        "model": (model_names(), "The simulated model."),
+    }
+    for name, (options, help) in choices.items():
+        value = getattr(settings, name)
+        control = ipywidgets.Dropdown(options=options, value=value, description=name)
+        yield _finish(control, name, help, True, turned)
+
+
 def engine_knobs(group: str, values: Any, turned: Turned) -> Iterator[ipywidgets.Widget]:
     """The controls of one group.
 
@@ -58,14 +74,19 @@ def engine_knobs(group: str, values: Any, turned: Turned) -> Iterator[ipywidgets
 def workload_knobs(values: WorkloadKnobs, turned: Turned) -> Iterator[ipywidgets.Widget]:
     """The controls of the workload."""
     for f in fields(values):
-        limits, value = f.metadata, getattr(values, f.name)
-        kind = ipywidgets.FloatSlider if isinstance(value, float) else ipywidgets.IntSlider
-        control = kind(
-            value=value, min=limits["minimum"], max=limits["maximum"],
-            step=0.5 if isinstance(value, float) else 1,
-            description=_label(f.name, limits["unit"]),
-        )  # fmt: skip
-        yield _finish(control, f.name, limits["help"], True, turned)
+        control = _workload_control(f.name, f.metadata, getattr(values, f.name))
+        yield _finish(control, f.name, f.metadata["help"], True, turned)
+
+
+def _workload_control(name: str, limits: Mapping[str, Any], value: Any) -> ipywidgets.Widget:
+    label = _label(name, limits["unit"])
+    if "choices" in limits:
+        return ipywidgets.Dropdown(options=limits["choices"], value=value, description=label)
+    kind = ipywidgets.FloatSlider if isinstance(value, float) else ipywidgets.IntSlider
+    return kind(
+        value=value, min=limits["minimum"], max=limits["maximum"],
+        step=0.5 if isinstance(value, float) else 1, description=label,
+    )  # fmt: skip
 
 
 def _control(spec: FieldSpec, value: Any) -> ipywidgets.Widget:

@@ -2,36 +2,39 @@
 
 A callback only notes what was asked. Knobs that the engine can change while it runs go into its
 inbox; everything else goes to a worker thread, which makes a new run with the same seed and puts it
-in front of the same panels.
+in front of the same panels: of a simulated run first the beginning, then the rest as it comes.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
-from queue import SimpleQueue
+from html import escape
 from typing import Any
 
 import ipywidgets
 
 from tinyvllm_lab.engine.config import field_specs
-from tinyvllm_lab.engine.feed import run_to_end
 from tinyvllm_lab.engine.log import EventLog
 from tinyvllm_lab.engine.recordings import recorded_run, recorded_runs
 from tinyvllm_lab.engine.runner import EngineRunner
 from tinyvllm_lab.engine.storage import load, save
 from tinyvllm_lab.errors import TinyVllmError
-from tinyvllm_lab.simulate.hardware import hardware_table
-from tinyvllm_lab.simulate.models import model_names
 from tinyvllm_lab.widgets.airport import Airport
 from tinyvllm_lab.widgets.block_map import BlockMap
 from tinyvllm_lab.widgets.display import Displayed
 from tinyvllm_lab.widgets.feed import RunFeed
-from tinyvllm_lab.widgets.knobs import GROUPS, LABEL_WIDTH, engine_knobs, workload_knobs
+from tinyvllm_lab.widgets.knobs import GROUPS, engine_knobs, run_knobs, workload_knobs
 from tinyvllm_lab.widgets.metric_strip import MetricStrip
+from tinyvllm_lab.widgets.orders import Order, Orders
 from tinyvllm_lab.widgets.page import show
-from tinyvllm_lab.widgets.playground_settings import ENGINES, PlaygroundSettings
+from tinyvllm_lab.widgets.playground_settings import PlaygroundSettings
 from tinyvllm_lab.widgets.slot_timeline import SlotTimeline
+from tinyvllm_lab.widgets.whole_run import WholeRun
+from tinyvllm_lab.widgets.workload_knobs import MIX, MIX_ONLY
+
+OPENING_S, FIRST_SLICE_S, SLICE_S = 0.2, 0.06, 0.1
+"""Seconds of work on a simulated run before it is shown: at the start, for a first picture after a
+knob was turned, and from picture to picture then."""
 
 PACES = {"5 steps/s": 5.0, "20 steps/s": 20.0, "60 steps/s": 60.0, "as fast as it goes": None}
 _CLICKED = {
@@ -59,16 +62,16 @@ class Playground(Displayed, ipywidgets.HBox):
     def __init__(self, settings: PlaygroundSettings | None = None, *, size: str = "normal") -> None:
         self.settings = settings or PlaygroundSettings()
         self.runner: EngineRunner | None = None
-        self.feed = RunFeed.of(self._whole_run())
+        self._opening = WholeRun(self.settings)
+        self._opening.go_on(OPENING_S)
+        self.feed = RunFeed(self._opening.log, is_growing=not self._opening.is_whole)
         self.page = show(
             *(
                 Panel(self.feed, size=size)
                 for Panel in (Airport, SlotTimeline, BlockMap, MetricStrip)
             )
         )
-        self._orders: SimpleQueue[tuple[str, Any]] = SimpleQueue()
-        self._settled = threading.Condition()
-        self._open_orders = 0
+        self._showing = threading.Lock()  # held by who puts something in front of the panels
         self._turning = False
         self._running_settings: PlaygroundSettings | None = None
         self.status = ipywidgets.HTML(layout=ipywidgets.Layout(min_height="3.6em"))
@@ -80,8 +83,11 @@ class Playground(Displayed, ipywidgets.HBox):
         right = ipywidgets.Box([self.page], layout=ipywidgets.Layout(flex="1 1 560px"))
         layout = ipywidgets.Layout(flex_flow="row wrap", align_items="flex-start")
         super().__init__([left, right], layout=layout)
+        self._show_followers(self.settings)
         self._say("The run is over: press <b>Run</b> to watch it live, or turn a knob.")
-        threading.Thread(target=self._work, name="playground", daemon=True).start()
+        self._orders = Orders(self._carry_out, self.feed.tell_error)
+        if self.feed.is_growing:
+            self._order("open")
 
     # ------------------------------------------------------------------- layout
 
@@ -110,32 +116,23 @@ class Playground(Displayed, ipywidgets.HBox):
         return ipywidgets.VBox([ipywidgets.HBox([*self.buttons.values()]), self.pace, self.seed])
 
     def _tabs(self) -> ipywidgets.Widget:
-        config, workload = self.settings.config, self.settings.workload
+        config = self.settings.config
         pages = {
-            "Workload": [*self._engine_choice(), *workload_knobs(workload, self._turned)],
+            "Workload": [*run_knobs(self.settings, self._turned), *self._workload()],
             **{group: [*engine_knobs(group, config, self._turned)] for group in GROUPS},
         }
-        self.knobs = {c.knob: c for page in pages.values() for c in page}
+        self.knobs = {c.knob: c for page in pages.values() for c in page if hasattr(c, "knob")}
         tabs = ipywidgets.Tab([ipywidgets.VBox(page) for page in pages.values()])
         tabs.titles = tuple(pages)
         return tabs
 
-    def _engine_choice(self) -> list[ipywidgets.Widget]:
-        choices = {
-            "engine": (ENGINES, "Simulated time on a GPU, or the shipped model on this machine."),
-            "hardware": ([h.name for h in hardware_table()], "The simulated accelerator."),
-            "model": (model_names(), "The simulated model."),
-        }
-        made = []
-        for name, (options, help) in choices.items():
-            value = getattr(self.settings, name)
-            control = ipywidgets.Dropdown(options=options, value=value, description=name)
-            control.tooltip, control.knob = help, name
-            control.style.description_width = LABEL_WIDTH
-            control.layout.width = "auto"
-            control.observe(lambda c, knob=name: self._turned(knob, c["new"]), names="value")
-            made.append(control)
-        return made
+    def _workload(self) -> list[ipywidgets.Widget]:
+        fixed = self.settings.fixed_workload
+        if fixed is None:
+            return [*workload_knobs(self.settings.knobs, self._turned)]
+        self.seed.disabled = True
+        about = f"<b>{escape(fixed.name)}</b>: {len(fixed)} requests. {escape(fixed.about)}"
+        return [ipywidgets.HTML(about)]
 
     def _files(self) -> ipywidgets.Widget:
         self.path = ipywidgets.Text(value="run.tvt", description="file")
@@ -144,7 +141,7 @@ class Playground(Displayed, ipywidgets.HBox):
         code = ipywidgets.Button(description="Copy as code", tooltip="A cell that makes this run.")
         save_it.on_click(lambda _: self._guarded(self.save, self.path.value))
         load_it.on_click(lambda _: self._guarded(self.load, self.path.value))
-        code.on_click(lambda _: self._show_code())
+        code.on_click(lambda _: self._guarded(self._show_code, ""))
         self.file_buttons = {"save": save_it, "load": load_it, "code": code}
         self.recorded = ipywidgets.Dropdown(
             options=[("show one …", ""), *((name, name) for name in recorded_runs())],
@@ -199,8 +196,7 @@ class Playground(Displayed, ipywidgets.HBox):
         self._say(why.replace("\n", "<br>"))
         self._turning = True
         try:
-            part = self.settings.config if hasattr(self.settings.config, name) else self.settings
-            self.knobs[name].value = getattr(part, name)
+            self.knobs[name].value = self.settings.value_of(name)
         finally:
             self._turning = False
 
@@ -210,6 +206,8 @@ class Playground(Displayed, ipywidgets.HBox):
         try:
             for name in ("enable_prefix_caching", "preemption"):
                 self.knobs[name].value = getattr(settings.config, name)
+            for name in self.knobs.keys() & MIX_ONLY:
+                self.knobs[name].disabled = settings.knobs.preset != MIX
         finally:
             self._turning = False
 
@@ -222,9 +220,12 @@ class Playground(Displayed, ipywidgets.HBox):
             self._guarded(self.show_recorded, name)
             self.recorded.value = ""  # a menu: the same run can be chosen again
 
-    def _show_code(self) -> None:
+    def _show_code(self, _: str) -> None:
+        path = self.settings.save_workload()
         self.code.value = self.settings.to_code()
         self.code.layout.display = "block"
+        if path is not None:
+            self._say(f"The requests are stored in {escape(path)}, where the code finds them.")
 
     def _guarded(self, act: Any, path: str) -> None:
         try:
@@ -249,59 +250,55 @@ class Playground(Displayed, ipywidgets.HBox):
 
     def _order(self, name: str) -> None:
         """Ask the worker for something; orders are done one after the other."""
-        with self._settled:
-            self._open_orders += 1
-        self._orders.put((name, self.settings))
+        self._orders.put(name, self.settings)
 
     def wait(self, timeout: float | None = 30.0) -> bool:
         """Wait until all orders are carried out; False if that took longer."""
-        with self._settled:
-            return self._settled.wait_for(lambda: self._open_orders == 0, timeout)
+        return self._orders.wait(timeout)
 
-    def _work(self) -> None:
-        while True:
-            name, settings = self._orders.get()
-            if name == "end":
-                return
-            newer = not self._orders.empty()
-            try:
-                if not (name == "reset" and newer):  # a slider that is dragged: the last value wins
-                    self._carry_out(name, settings)
-            except Exception as error:
-                self.feed.tell_error(error)
-            finally:
-                with self._settled:
-                    self._open_orders -= 1
-                    self._settled.notify_all()
-
-    def _carry_out(self, name: str, settings: PlaygroundSettings) -> None:
-        runner = self.runner
+    def _carry_out(self, order: Order) -> None:
+        name, settings, runner = order.name, order.settings, self.runner
         if name == "pause" and runner is not None:
             runner.pause()
         elif name in ("run", "step") and self.is_live and settings == self._running_settings:
             assert runner is not None
             runner.start() if name == "run" else runner.step()
         elif name in ("run", "step"):
-            self._begin(settings, paused=name == "step")
+            self._begin(order)
         elif name == "reset":
-            self.runner = None
-            self.feed.show(self._whole_run(settings))
+            self._show_whole_run(order)
+        elif name == "open":
+            self._go_on(self._opening, order)
 
-    def _begin(self, settings: PlaygroundSettings, paused: bool) -> None:
+    def _begin(self, order: Order) -> None:
         """A new live run in front of the panels; the one before stops."""
-        self._running_settings = settings
-        self.runner = settings.make_runner(self.pace.value)
-        self.feed.show(self.runner)
-        self.runner.step() if paused else self.runner.start()
+        runner = order.settings.make_runner(self.pace.value)
+        with self._showing:
+            if self._orders.is_withdrawn(order):
+                return
+            self._running_settings = order.settings
+            self.runner = runner
+            self.feed.show(runner)
+        runner.step() if order.name == "step" else runner.start()
 
-    def _whole_run(self, settings: PlaygroundSettings | None = None) -> Any:
-        """A simulated run from beginning to end; a real one is only begun live."""
-        settings = settings or self.settings
-        if settings.engine != "simulated":
-            settings = replace(settings, engine="simulated", model="tiny")
-        engine = settings.make_engine()
-        run_to_end(engine, settings.make_feed())
-        return engine.log
+    def _show_whole_run(self, order: Order) -> None:
+        run = WholeRun(order.settings)
+        run.go_on(FIRST_SLICE_S)
+        with self._showing:
+            if self._orders.is_withdrawn(order):
+                return
+            self.runner = None
+            self.feed.show(run.log, is_growing=not run.is_whole)
+        self._go_on(run, order)
+
+    def _go_on(self, run: WholeRun, order: Order) -> None:
+        """The rest of a run that is shown in part; it is dropped when another one is wanted."""
+        while not run.is_whole:
+            run.go_on(SLICE_S, lambda: self._orders.is_overtaken(order))
+            with self._showing:
+                if self._orders.is_overtaken(order):
+                    return
+                self.feed.settle() if run.is_whole else self.feed.flush()
 
     # -------------------------------------------------------------- from Python
 
@@ -321,13 +318,15 @@ class Playground(Displayed, ipywidgets.HBox):
         self._replace(log, f"<b>{name}</b>, recorded. {log.info['about']}")
 
     def _replace(self, log: EventLog, words: str) -> None:
-        self.runner = None
-        self.feed.show(log)
+        self._orders.withdraw()
+        with self._showing:
+            self.runner = None
+            self.feed.show(log)
         self._say(words)
 
     def close(self) -> None:
         """Stop the engine and the worker."""
-        self._orders.put(("end", self.settings))
+        self._orders.end()
         self.feed.close()
         super().close()
 

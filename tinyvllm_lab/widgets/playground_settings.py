@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
-from random import Random
+from functools import cache, lru_cache
+from hashlib import sha256
 from typing import Any
 
 from tinyvllm_lab.engine.config import EngineConfig
@@ -13,63 +14,44 @@ from tinyvllm_lab.engine.engine import Engine
 from tinyvllm_lab.engine.runner import EngineRunner
 from tinyvllm_lab.engine.sampling_params import SamplingParams
 from tinyvllm_lab.errors import ConfigError
-from tinyvllm_lab.simulate.arrivals import Arrivals, Bursts, Poisson
 from tinyvllm_lab.simulate.cost import CostModel
 from tinyvllm_lab.simulate.executor import SimulatedExecutor, VirtualClock
 from tinyvllm_lab.simulate.feed import WorkloadFeed
-from tinyvllm_lab.simulate.lengths import Uniform
-from tinyvllm_lab.simulate.presets import Draw, Turn, make_workload
-from tinyvllm_lab.simulate.text_workloads import text_workload
-from tinyvllm_lab.simulate.workloads import Workload
+from tinyvllm_lab.simulate.workloads import Workload, WorkloadRequest
+from tinyvllm_lab.widgets.workload_knobs import (
+    MIX,
+    WorkloadKnobs,
+    numbers_workload,
+    words_workload,
+)
 
 ENGINES = ("simulated", "tiny")
 """Simulated time on a GPU of the table, or the shipped model decoding real tokens."""
 
-_SHORT_PROMPT, _LONG_PROMPT = Uniform(16, 96), Uniform(600, 1200)
-_SHORT_ANSWER, _LONG_ANSWER = Uniform(8, 40), Uniform(120, 260)
-_SHARES = 20
-"""Text workloads are mixed in twentieths: 5 % is the finest share."""
-
-
-def _number(default: float, low: float, high: float, unit: str, help: str) -> Any:
-    limits = {"minimum": low, "maximum": high, "unit": unit, "help": help}
-    return field(default=default, metadata=limits)
-
-
-@dataclass(frozen=True)
-class WorkloadKnobs:
-    """Who comes, how often, and with what. Lengths are drawn from `seed`, so a run repeats."""
-
-    num_requests: int = _number(40, 1, 500, "requests", "How many requests come in all.")
-    rate_per_s: float = _number(15.0, 0.5, 100.0, "a second", "How many arrive, on average.")
-    burst: int = _number(1, 1, 32, "at once", "1: one by one at random times. More: in groups.")
-    long_prompts: int = _number(20, 0, 100, "%", "Share of requests with a long prompt.")
-    long_answers: int = _number(30, 0, 100, "%", "Share of requests with a long answer.")
-    hang_ups: int = _number(5, 0, 100, "%", "Share of customers who hang up midway.")
-
-    def __post_init__(self) -> None:
-        for f in fields(self):
-            value, low, high = getattr(self, f.name), f.metadata["minimum"], f.metadata["maximum"]
-            if not low <= value <= high:
-                raise ConfigError(f"{f.name} is {value!r}.", f"{low} to {high}")
-
-    @property
-    def arrivals(self) -> Arrivals:
-        """Poisson, or groups at the same average rate."""
-        if self.burst == 1:
-            return Poisson(self.rate_per_s)
-        return Bursts(self.burst, every_s=self.burst / self.rate_per_s)
-
 
 @dataclass(frozen=True)
 class PlaygroundSettings:
-    """Everything that makes a run; equal settings make equal runs."""
+    """Everything that makes a run; equal settings make equal runs.
+
+    Attributes:
+        engine: one of `ENGINES`.
+        hardware, model: what is simulated.
+        seed: of the workload's knobs.
+        workload: knobs, or a fixed one: a `Workload`, a list of `WorkloadRequest`, or the path of a
+            workload in JSON lines.
+        config: the engine's knobs.
+
+    Raises:
+        ConfigError: the settings contradict each other, or the workload cannot be read.
+    """
 
     engine: str = "simulated"
     hardware: str = "NVIDIA A10G"
     model: str = "llama-3.2-1b"
     seed: int = 0
-    workload: WorkloadKnobs = field(default_factory=WorkloadKnobs)
+    workload: WorkloadKnobs | Workload | str | os.PathLike[str] = field(
+        default_factory=WorkloadKnobs
+    )
     config: EngineConfig = field(
         default_factory=lambda: EngineConfig(max_num_seqs=8, num_blocks=257)
     )
@@ -77,12 +59,40 @@ class PlaygroundSettings:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise ConfigError(f"The engine is {self.engine!r}.", "one of " + ", ".join(ENGINES))
+        known = WorkloadKnobs | Workload | str | os.PathLike
+        if not isinstance(self.workload, known):
+            object.__setattr__(self, "workload", _as_workload(self.workload))
+        if self.fixed_workload is None and self.engine == "tiny" and self.knobs.preset != MIX:
+            raise ConfigError(
+                f"The shipped model cannot serve the preset {self.knobs.preset!r}.",
+                f"preset {MIX!r}: its requests are made of words that the model knows",
+            )
+
+    @property
+    def knobs(self) -> WorkloadKnobs:
+        """The workload's knobs; a fixed one has none: where they would stand at first."""
+        return self.workload if isinstance(self.workload, WorkloadKnobs) else WorkloadKnobs()
+
+    @property
+    def fixed_workload(self) -> Workload | None:
+        """The workload, if it does not come from knobs."""
+        if isinstance(self.workload, str | os.PathLike):
+            return _stored(os.fspath(self.workload), _changed_at(self.workload))
+        return None if isinstance(self.workload, WorkloadKnobs) else self.workload
 
     def make_workload(self) -> Workload:
-        """The requests, with their times."""
+        """The requests, with their times.
+
+        Raises:
+            ConfigError: the shipped model does not know the token ids of a fixed workload.
+        """
+        if (fixed := self.fixed_workload) is not None:
+            if self.engine == "tiny":
+                _check_ids(fixed, _tiny()[0].config.vocab_size)
+            return fixed
         if self.engine == "tiny":
-            return _words(self.workload, self.seed)
-        return _numbers(self.workload, self.seed)
+            return words_workload(self.knobs, _tiny()[1], self.seed)
+        return numbers_workload(self.knobs, self.seed)
 
     def make_engine(self) -> Engine:
         """An engine with these knobs, and nothing to do yet.
@@ -134,23 +144,47 @@ class PlaygroundSettings:
             ConfigError: the value is out of range, or contradicts another knob.
         """
         if name in WorkloadKnobs.__dataclass_fields__:
-            return replace(self, workload=replace(self.workload, **{name: value}))
+            return replace(self, workload=replace(self.knobs, **{name: value}))
         if name in EngineConfig.__dataclass_fields__:
             return replace(
                 self, config=replace(self.config, **{name: value, **_follows(name, value)})
             )
         return replace(self, **{name: value})
 
+    def value_of(self, name: str) -> Any:
+        """Where a knob stands, wherever it belongs."""
+        for part in (self.config, self.knobs):
+            if hasattr(part, name):
+                return getattr(part, name)
+        return getattr(self, name)
+
+    def save_workload(self) -> str | None:
+        """Store a workload that was given as requests, so that `to_code` can name its file.
+
+        Returns:
+            The file in the working directory; None: the code needs none.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if not isinstance(self.workload, Workload):
+            return None
+        path = _file_of(self.workload)
+        self.workload.save(path)
+        return path
+
     def to_code(self) -> str:
-        """A notebook cell that makes the same run."""
+        """A notebook cell that makes the same run; see `save_workload`."""
+        has_knobs = isinstance(self.workload, WorkloadKnobs)
+        names = "PlaygroundSettings" + (", WorkloadKnobs" if has_knobs else "")
         lines = [
             "from tinyvllm_lab import EngineConfig",
             "from tinyvllm_lab.widgets import Airport, BlockMap, SlotTimeline, show",
-            "from tinyvllm_lab.widgets import PlaygroundSettings, WorkloadKnobs",
+            f"from tinyvllm_lab.widgets import {names}",
             "",
             "settings = PlaygroundSettings(",
             *(f"    {name}={getattr(self, name)!r}," for name in self._plain_fields()),
-            f"    workload=WorkloadKnobs({_differences(self.workload)}),",
+            f"    workload={self._workload_code()},",
             f"    config=EngineConfig({_differences(self.config)}),",
             ")",
             "runner = settings.make_runner().start()",
@@ -161,6 +195,53 @@ class PlaygroundSettings:
     def _plain_fields(self) -> Sequence[str]:
         names = ["engine", "seed"]
         return [*names, "hardware", "model"] if self.engine == "simulated" else names
+
+    def _workload_code(self) -> str:
+        if isinstance(self.workload, WorkloadKnobs):
+            return f"WorkloadKnobs({_differences(self.workload)})"
+        if isinstance(self.workload, Workload):
+            return repr(_file_of(self.workload))
+        return repr(os.fspath(self.workload))
+
+
+def _as_workload(requests: Any) -> Workload:
+    """A list of requests."""
+    listed = list(requests) if isinstance(requests, Sequence) else [requests]
+    if not all(isinstance(request, WorkloadRequest) for request in listed):
+        raise ConfigError(
+            f"The workload is {requests!r:.80}.",
+            "WorkloadKnobs, a Workload, a list of WorkloadRequest, or the path of JSON lines",
+        )
+    return Workload("requests", tuple(listed))
+
+
+def _changed_at(path: str | os.PathLike[str]) -> int:
+    """When the file was written, or 0: reading it will say what is wrong."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=8)
+def _stored(path: str, _changed_at: int) -> Workload:
+    return Workload.load(path)
+
+
+def _file_of(workload: Workload) -> str:
+    """A name that no other workload has."""
+    digest = sha256(repr(workload.requests).encode()).hexdigest()
+    return f"{workload.name}-{digest[:8]}.jsonl"
+
+
+def _check_ids(workload: Workload, vocab_size: int) -> None:
+    largest = max(max(request.prompt_token_ids) for request in workload)
+    if largest >= vocab_size:
+        raise ConfigError(
+            f"The workload {workload.name!r} has the token id {largest}.",
+            f"ids up to {vocab_size - 1}: the shipped model knows no others",
+            "Choose the simulated engine.",
+        )
 
 
 def _follows(name: str, value: Any) -> dict[str, Any]:
@@ -186,42 +267,3 @@ def _tiny() -> tuple[Any, Any]:
     from tinyvllm_lab.model.tokenizer import Tokenizer
 
     return LlamaModel.from_dir(tiny_dir(), dtype="float32"), Tokenizer.from_dir(tiny_dir())
-
-
-def _numbers(knobs: WorkloadKnobs, seed: int) -> Workload:
-    """Requests of made-up tokens, for simulated time."""
-    draw = Draw(seed)
-    conversations = [[_turn(draw, knobs)] for _ in range(knobs.num_requests)]
-    return make_workload("playground", conversations, knobs.arrivals, seed)
-
-
-def _turn(draw: Draw, knobs: WorkloadKnobs) -> Turn:
-    rng = draw.lengths
-    long_prompt, long_answer = _chance(rng, knobs.long_prompts), _chance(rng, knobs.long_answers)
-    hangs_up = _chance(rng, knobs.hang_ups)
-    prompt = (_LONG_PROMPT if long_prompt else _SHORT_PROMPT).sample(rng)
-    answer = (_LONG_ANSWER if long_answer or hangs_up else _SHORT_ANSWER).sample(rng)
-    hang_up = rng.randint(4, 40)
-    kind = "hangs_up" if hangs_up else "long_prompt" if long_prompt else "short"
-    return Turn(
-        draw.tokens(prompt), answer, kind=kind, abort_after_tokens=hang_up if hangs_up else None
-    )
-
-
-def _chance(rng: Random, percent: int) -> bool:
-    return rng.random() * 100 < percent
-
-
-def _words(knobs: WorkloadKnobs, seed: int) -> Workload:
-    """The same mix in words that the shipped model understands."""
-    shares = {
-        "hangs_up": knobs.hang_ups,
-        "long_prompt": knobs.long_prompts,
-        "story": knobs.long_answers,
-    }
-    kinds = [
-        kind for kind, percent in shares.items() for _ in range(round(percent / 100 * _SHARES))
-    ]
-    rest = max(0, _SHARES - len(kinds))
-    kinds += (["short_answer", "count", "glossary"] * _SHARES)[:rest]
-    return text_workload(_tiny()[1], knobs.num_requests, knobs.arrivals, kinds=kinds, seed=seed)

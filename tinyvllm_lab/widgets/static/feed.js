@@ -27,11 +27,11 @@ class Receiver {
 
   start() {
     const { model, store } = this;
-    store.begin(model.get("is_live"));
+    store.begin(model.get("is_live"), this.runNumber);
     store.command = (command, value = null) => model.send({ k: "do", do: command, v: value });
     store.setStatus(model.get("status"));
     if (model.get("pace")) store.speed = model.get("pace");
-    this.later(() => this.takeRun(model.get("run_data"), 0, model.get("start_step")));
+    this.later(() => this.takeRun(model.get("run_data"), 0, model.get("start_step"), model.get("is_whole")));
     model.on("msg:custom", (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
       this.later(() => this.take(message, buffers));
     });
@@ -52,6 +52,7 @@ class Receiver {
     if (message.k === "run") await this.takeAnyRun(message, buffers[0]);
     else if (message.k === "e") this.takeEvents(message, buffers[0]);
     else if (message.k === "s") this.takeStatus(message);
+    else if (message.k === "w") this.takeEnd(message);
     else if (message.k === "n") this.takeAnswer(message.n);
   }
 
@@ -59,18 +60,18 @@ class Receiver {
   async takeAnyRun(message, bytes) {
     if (message.run !== this.runNumber) {
       this.runNumber = message.run;
-      this.store.begin(message.live);
+      this.store.begin(message.live, message.run);
       if (message.pace) this.store.speed = message.pace;
     }
-    await this.takeRun(bytes, message.n, message.start);
+    await this.takeRun(bytes, message.n, message.start, message.whole);
   }
 
-  /** @param {DataView} bytes @param {number} number of the last message that is in it @param {number} start */
-  async takeRun(bytes, number, start) {
+  /** @param {DataView} bytes @param {number} number of the last message that is in it @param {number} start @param {boolean} isWhole */
+  async takeRun(bytes, number, start, isWhole) {
     const { header, rows } = await decodeRun(bytes);
     this.number = number;
     this.asked = -ASK_AGAIN_MS;
-    this.store.setRun(new Run(header, rows), start);
+    this.store.setRun(new Run(header, rows), start, isWhole);
   }
 
   /** @param {any} message @param {DataView} buffer */
@@ -94,6 +95,12 @@ class Receiver {
     const { store } = this;
     if (message.state === "stopped") store.isLive = store.follows = false;
     store.setStatus({ state: message.state, error: message.error, traceback: message.traceback });
+  }
+
+  /** A run that was sent in parts is whole. @param {{n: number, start: number}} message */
+  takeEnd({ n, start }) {
+    if (n === this.number) this.store.finish(start);
+    else this.askAgain();
   }
 
   askAgain() {

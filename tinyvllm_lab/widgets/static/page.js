@@ -22,6 +22,8 @@ export class Store {
     this.isLive = false;
     this.follows = false; // shows the newest step as it comes
     this.isPoster = false; // a first picture: play starts from the beginning
+    this.runNumber = 0; // of the runs that this page has shown one after the other
+    this.isWhole = false; // false: the rest of the run is still being computed
     /** @type {Status} */
     this.status = { state: "", error: "", traceback: "" };
     /** @type {number | null} request under the pointer, in whatever panel */
@@ -53,24 +55,40 @@ export class Store {
     for (const listener of this.listeners) listener(change);
   }
 
-  /** Another run comes. @param {boolean} isLive */
-  begin(isLive) {
+  /** Another run comes. @param {boolean} isLive @param {number} number */
+  begin(isLive, number) {
     this.run = null;
+    this.runNumber = number;
+    this.isWhole = false;
     this.isLive = this.follows = isLive;
     this.playing = this.isPoster = false;
     this.hover = this.selected = null;
   }
 
-  /** @param {Run} run @param {number} start first step to show */
-  setRun(run, start) {
+  /** @param {Run} run @param {number} start first step to show @param {boolean} isWhole */
+  setRun(run, start, isWhole = true) {
     const again = this.run !== null;
     this.run = run;
+    this.isWhole = isWhole;
     if (this.follows) this.step = run.lastStep;
-    else if (!again) {
-      this.step = clamp(start, run.firstStep, run.lastStep);
-      this.isPoster = start > run.firstStep;
-      this.speed = SPEEDS.find((speed) => run.stepStarts.length / speed <= 30) ?? 1000;
-    } else this.step = clamp(this.step, run.firstStep, run.lastStep);
+    else if (!again) this.pose(run, start);
+    else this.step = clamp(this.step, run.firstStep, run.lastStep);
+    this.tell("run");
+    this.link?.align();
+  }
+
+  /** A first picture. @param {Run} run @param {number} start */
+  pose(run, start) {
+    this.step = clamp(start, run.firstStep, run.lastStep);
+    this.isPoster = true;
+    this.speed = SPEEDS.find((speed) => run.stepStarts.length / speed <= 30) ?? 1000;
+  }
+
+  /** The run that was shown in parts is whole. @param {number} start first step to show, if nobody has moved yet */
+  finish(start) {
+    if (this.run === null || this.isWhole) return;
+    this.isWhole = true;
+    if (this.isPoster) this.pose(this.run, start);
     this.tell("run");
     this.link?.align();
   }

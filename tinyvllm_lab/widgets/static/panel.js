@@ -68,6 +68,7 @@ class Frame {
     this.lastWords = -Infinity;
     this.asked = 0;
     this.draws = 0;
+    this.drawn = { run: -1, whole: false, steps: 0 }; // what the last picture showed
     this.legendKey = "";
     /** @type {Scene | null} */
     this.scene = null;
@@ -150,6 +151,7 @@ class Frame {
     this.surface.begin(width, Math.ceil(this.view.height(scene)), this.theme);
     const moves = this.view.draw(this.surface, scene);
     this.draws += 1;
+    this.drawn = { run: this.store.runNumber, whole: this.store.isWhole, steps: run.numSteps };
     this.writeWords(scene);
     this.controls?.update();
     if (moves) this.ask();
@@ -172,8 +174,9 @@ class Frame {
     const { run, step } = scene;
     const row = run.series.row(step);
     const clock = run.series.clockEnd.values[row] - run.series.clock.values[0];
+    const rest = this.store.isWhole ? "" : " · the rest is being computed";
     this.now.textContent = run.numSteps
-      ? `step ${count(step)} of ${count(run.lastStep)} · ${duration(clock)}` : "no step yet";
+      ? `step ${count(step)} of ${count(run.lastStep)} · ${duration(clock)}${rest}` : "no step yet";
     this.writeLegend(scene);
     const moves = this.store.playing || this.store.follows;
     if (moves && this.lastDraw - this.lastWords < WORDS_MS) return;
@@ -313,6 +316,7 @@ function publish(name, frame) {
     get firstStep() { return frame.store.run?.firstStep ?? 0; },
     get lastStep() { return frame.store.run?.lastStep ?? -1; },
     get draws() { return frame.draws; },
+    get drawn() { return frame.drawn; },
     get playing() { return frame.store.playing; },
     get live() { return frame.store.follows; },
     get engine() { return frame.store.status.state; },
