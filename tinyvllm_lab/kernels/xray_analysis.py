@@ -279,31 +279,33 @@ def _steps(log: _Log, context: Context, numbers: dict[int, int]) -> list[ThreadS
         return []
     block = int(log.events["block"].min())
     wanted = (log.events["block"] == block) & (log.events["kind"] != _PATH)
-    events, line = log.events[wanted], log.line[wanted]
+    log = _Log(log.events[wanted], log.line[wanted], _renumber(log.request[wanted]), log.lines)
     place = index_of(block, context.launch.grid)
     return [
-        _thread_steps(events[mine], line[mine], context, numbers, place, int(thread))
-        for thread in np.unique(events["thread"])
-        for mine in [events["thread"] == thread]
+        _thread_steps(log, mine, context, numbers, place, int(thread))
+        for thread in np.unique(log.events["thread"])
+        for mine in [log.events["thread"] == thread]
     ]
 
 
 def _thread_steps(
-    events: NDArray[Any],
-    line: Ints,
+    log: _Log,
+    mine: NDArray[np.bool_],
     context: Context,
     numbers: dict[int, int],
     block: tuple[int, int, int],
     thread: int,
 ) -> ThreadSteps:
+    events = log.events[mine]
     regions = events["region"].tolist()
     begins = [context.arrays[r].begin if r >= 0 else 0 for r in regions]
     return ThreadSteps(
         block,
         index_of(thread, context.launch.block),
         [_KINDS[k] for k in events["kind"].tolist()],
-        line.tolist(),
+        log.line[mine].tolist(),
         [numbers.get(r, -1) for r in regions],
         [a - b for a, b in zip(events["address"].tolist(), begins, strict=True)],
         events["size"].tolist(),
+        log.request[mine].tolist(),
     )

@@ -89,6 +89,7 @@ class ThreadSteps:
         arrays: indices into `XRay.arrays`; -1 for barriers and warp operations.
         offsets: bytes from the array's start.
         sizes: bytes.
+        requests: numbers of the warp's requests; lanes that share one did it together.
     """
 
     block: Index
@@ -98,6 +99,7 @@ class ThreadSteps:
     arrays: list[int]
     offsets: list[int]
     sizes: list[int]
+    requests: list[int]
 
 
 @dataclass(frozen=True)
