@@ -6,18 +6,26 @@ import base64
 import html
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinyvllm_lab.errors import ConfigError
-from tinyvllm_lab.widgets.esm import STATIC, page_script
+from tinyvllm_lab.widgets.esm import page_script
 from tinyvllm_lab.widgets.moment import busiest_step
 from tinyvllm_lab.widgets.picture import encode_run
 
 if TYPE_CHECKING:
     from tinyvllm_lab.widgets.feed import RunFeed
+    from tinyvllm_lab.widgets.kernel_xray import KernelXRay
+    from tinyvllm_lab.widgets.latency_throughput import LatencyThroughput
     from tinyvllm_lab.widgets.panel import Panel
 
-_TRAITS = ("feed_id", "name", "title", "caption", "size", "controls", "options", "linked_feed")
+    Saved: TypeAlias = Panel | KernelXRay | LatencyThroughput
+
+_TRAITS = (
+    *("feed_id", "name", "title", "caption", "size", "controls", "options", "linked_feed"),
+    "runs",  # of the kernel x-ray
+    *("choice", "tables", "curves", "selected_place"),  # of the latency-throughput explorer
+)
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -41,7 +49,7 @@ $$offline.mount(feeds, panels, {{ $feed: $$feed, {modules} }});
 """
 
 
-def save_html(path: str | Path, *panels: Panel, title: str | None = None) -> Path:
+def save_html(path: str | Path, *panels: Saved, title: str | None = None) -> Path:
     """Write one file that shows the panels, animated, in any browser, with no network.
 
     A run that still goes on is stored as far as it came.
@@ -58,11 +66,12 @@ def save_html(path: str | Path, *panels: Panel, title: str | None = None) -> Pat
     if not panels:
         raise ConfigError("There is nothing to save.", "at least one panel")
     names = sorted({panel.module for panel in panels})
+    feeds = dict.fromkeys(feed for panel in panels for feed in panel.shown_feeds())
     text = _PAGE.format(
         title=html.escape(title or panels[0].title),
-        css=(STATIC / "panel.css").read_text(encoding="utf-8"),
+        css="\n".join(dict.fromkeys(panel._css for panel in panels)),
         code=page_script(["feed", "offline", *names]),
-        feeds=_json([_feed(feed) for feed in {p.feed_id: p.feed for p in panels}.values()]),
+        feeds=_json([_feed(feed) for feed in feeds]),
         panels=_json([_panel(panel) for panel in panels]),
         modules=", ".join(f"{name}: $${name}" for name in names),
     )
@@ -83,10 +92,12 @@ def _feed(feed: RunFeed) -> dict[str, Any]:
     }
 
 
-def _panel(panel: Panel) -> dict[str, Any]:
-    return {"module": panel.module, **{name: getattr(panel, name) for name in _TRAITS}}
+def _panel(panel: Saved) -> dict[str, Any]:
+    traits = {name: getattr(panel, name) for name in _TRAITS if hasattr(panel, name)}
+    return {"module": panel.module, **traits}
 
 
 def _json(value: Any) -> str:
-    """JSON that may stand inside a script element."""
-    return json.dumps(value).replace("</", "<\\/")
+    """JSON that may stand inside a script element; bytes as base64."""
+    text = json.dumps(value, default=lambda data: base64.b64encode(data).decode())
+    return text.replace("</", "<\\/")
