@@ -26,14 +26,25 @@ export function shape(tag, attributes, text) {
   return made;
 }
 
+/** Plain keys move the field, not the notebook around it, whose shortcuts they are too. @param {Element} field */
+export function keepKeys(field) {
+  field.addEventListener("keydown", (event) => {
+    const { ctrlKey, metaKey, altKey, shiftKey } = /** @type {KeyboardEvent} */ (event);
+    if (!(ctrlKey || metaKey || altKey || shiftKey)) event.stopPropagation();
+  });
+}
+
 /** @param {string} label @param {HTMLElement} field @param {HTMLElement} parent */
 export function labelled(label, field, parent) {
   const box = document.createElement("label");
   box.className = "tvl-field";
-  box.dataset.lmSuppressShortcuts = ""; // JupyterLab's: its arrow keys move between cells
   const name = document.createElement("span");
   name.textContent = label;
+  keepKeys(field);
   box.append(name, field);
+  for (const input of /** @type {NodeListOf<HTMLElement>} */ (box.querySelectorAll("input, select"))) {
+    input.dataset.lmSuppressShortcuts = ""; // JupyterLab's: its arrow keys move between cells
+  }
   parent.append(box);
 }
 
@@ -68,25 +79,29 @@ export function slider(model, name, low, high) {
   return box;
 }
 
-/** A slider over whole numbers. @param {any} model @param {string} name @param {number} low @param {number} high @param {string} unit */
-export function evenSlider(model, name, low, high, unit) {
+/** A slider over chosen values. @param {any} model @param {string} name @param {number[]} values ascending @param {string} unit */
+export function listSlider(model, name, values, unit) {
   const box = document.createElement("span");
   const field = document.createElement("input");
   const value = document.createElement("output");
-  Object.assign(field, { type: "range", min: low, max: high, step: 1, className: "tvl-scrub" });
+  Object.assign(field, { type: "range", min: 0, max: values.length - 1, step: 1, className: "tvl-scrub" });
   const show = (/** @type {number} */ number) => {
-    value.textContent = `${number}${unit}`;
+    value.textContent = number.toLocaleString("en") + unit;
     field.setAttribute("aria-valuetext", `${number}${unit}`);
   };
-  field.value = String(model.get("choice")[name]);
+  field.value = String(nearest(values, model.get("choice")[name]));
   show(model.get("choice")[name]);
   field.addEventListener("input", () => {
-    show(Number(field.value));
-    choose(model, name, Number(field.value));
+    const number = values[Number(field.value)];
+    show(number);
+    choose(model, name, number);
   });
   box.append(field, value);
   return box;
 }
+
+/** The last of ascending values that is not above a number. @param {number[]} values @param {number} number */
+export const nearest = (values, number) => Math.max(0, values.filter((value) => value <= number).length - 1);
 
 /** @param {any} model @param {string} name @param {string | number} value */
 function choose(model, name, value) {
