@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-if TYPE_CHECKING:
-    from tinyvllm_lab.widgets.feed import RunFeed
-    from tinyvllm_lab.widgets.panel import Panel
+
+class Closable(Protocol):
+    """A panel."""
+
+    def close(self) -> None:
+        """Take it off the page."""
+
+
+class Working(Closable, Protocol):
+    """What goes on working after its cell: a feed with its engine, an explorer with its sweep."""
+
+    def refresh_stills(self) -> None:
+        """Draw the stored pictures anew if they are old and nobody watches."""
 
 
 @dataclass(slots=True)
@@ -22,17 +32,17 @@ class _Cell:
     """What one cell has shown in its last execution."""
 
     execution: str
-    panels: list[Panel] = field(default_factory=list)
-    feeds: list[RunFeed] = field(default_factory=list)
-    old_feeds: list[RunFeed] = field(default_factory=list)
+    panels: list[Closable] = field(default_factory=list)
+    feeds: list[Working] = field(default_factory=list)
+    old_feeds: list[Working] = field(default_factory=list)
 
 
 _cells: dict[str, _Cell] = {}
-_homes: WeakKeyDictionary[RunFeed, str] = WeakKeyDictionary()  # the cell that made each feed
+_homes: WeakKeyDictionary[Working, str] = WeakKeyDictionary()  # the cell that made each feed
 _watched: set[int] = set()
 
 
-def register(panel: Panel, feed: RunFeed) -> None:
+def register(panel: Closable, feed: Working) -> None:
     """Note that the running cell made a panel; closes what its last execution had shown."""
     key, execution = _running_cell()
     if not key:

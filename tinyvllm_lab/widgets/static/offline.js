@@ -1,12 +1,18 @@
 // @ts-check
-/** Panels in a page of their own: models that only hold what Python wrote into the page. */
+/** Panels in a page of their own: models that hold what Python wrote into the page. */
 
 /** @param {Record<string, any>} values */
 function modelOf(values) {
+  const changed = new EventTarget();
   return {
-    get: (/** @type {string} */ name) => values[name],
-    on() {},
-    off() {},
+    get: (/** @type {string} */ name) => (name === "offline" ? true : values[name]),
+    set(/** @type {string} */ name, /** @type {any} */ value) {
+      values[name] = value;
+      changed.dispatchEvent(new Event(`change:${name}`));
+    },
+    on: (/** @type {string} */ name, /** @type {() => void} */ call) => changed.addEventListener(name, call),
+    off: (/** @type {string} */ name, /** @type {() => void} */ call) => changed.removeEventListener(name, call),
+    save_changes() {},
     send() {},
   };
 }
