@@ -17,7 +17,7 @@ unexport PYTHONHOME PYTHONPATH
 .PHONY: help lab test notebooks docs screenshots bench clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
 	  awk -F '|' '{ printf "%-18s%s\n", $$1, $$2 }'
 
 lab: $(VENV)/.lab ## JupyterLab on chapter 00, with the shipped notebooks trusted
@@ -41,6 +41,9 @@ screenshots: $(VENV)/.test ## pictures of every panel, in assets/screenshots
 bench: $(VENV)/.test ## every measurement in tests/bench
 	@set -e; for bench in tests/bench/bench_*.py; do \
 	  echo "== $$bench"; $(BIN)/python "$$bench"; done
+
+gpu-check: $(VENV)/.test ## on an NVIDIA card: are the kernels right, and how fast are they
+	$(BIN)/python tests/gpu/gpu_check.py
 
 clean: ## remove what was built (not .venv)
 	rm -rf build dist docs-html $(NODE_MODULES) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

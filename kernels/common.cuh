@@ -22,7 +22,8 @@
 //   CPU         processor time of the CPU back end, one core of an AMD EPYC, g++ 12: what a learner
 //               without a GPU waits. It pays for barriers and shuffles, hardly for memory, and so
 //               ranks the versions unlike a GPU does.
-// Times on GPUs are not in these tables; they come with card and driver, from `make gpu-check`.
+// Times on GPUs are not in these tables: `make gpu-check` measures them, and writes them with card
+// and driver into assets/measured/.
 #pragma once
 #include <cuda_bf16.h>
 
