@@ -79,7 +79,7 @@ class SlotTimeline {
     return [
       { fill: requestSwatch(), label: "high bar: prefill · low bar: decode (in the request's colour)" },
       { fill: theme.empty, label: "seat empty" },
-      { fill: PHASE_COLOURS[PHASE.RECOMPUTE], label: "computed again after a preemption", mark: /** @type {const} */ ("outline") },
+      { fill: PHASE_COLOURS[PHASE.RECOMPUTE], label: "computed again", mark: /** @type {const} */ ("outline") },
       { fill: theme.warn, label: "preempted", mark: /** @type {const} */ ("dot") },
       { fill: `linear-gradient(90deg, ${PHASE_COLOURS[0]} 50%, ${PHASE_COLOURS[1]} 50%)`, label: "below: tokens of the step, prefill and decode" },
     ];
