@@ -1,14 +1,12 @@
 """Pictures of KV memory say what the scheduler's own books say."""
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 
 from tinyvllm_lab import Engine, EngineConfig, SamplingParams
 from tinyvllm_lab.course.memory_charts import (
     NOTHING,
     Region,
-    block_map,
     holes,
     memory_history,
     memory_strip,
@@ -36,27 +34,6 @@ def busy_engine(steps: int, **knobs: object) -> Engine:
             running.add_request(prompt, SamplingParams(max_tokens=3 + 2 * (number % 3)))
         running.step()
     return running
-
-
-def bars(fig: go.Figure) -> list[tuple[int, int, str]]:
-    """(block, tokens, text) of every bar of a block map."""
-    return [row for t in fig.data for row in zip(t.x, t.y, t.text or [""] * len(t.x), strict=True)]
-
-
-@pytest.mark.parametrize("steps", [1, 3, 5, 8, 14])
-def test_a_block_map_shows_each_block_with_its_holders(steps: int) -> None:
-    running = busy_engine(steps)
-    state = state_at(running.log, steps - 1)
-    shown = bars(block_map(state, running.config, "t", "simulated"))
-    pool = running.scheduler.memory.pool
-    for block in range(1, 17):
-        texts = {text for b, _, text in shown if b == block and text}
-        holders = {str(r.index) for r in running.scheduler.requests() if block in r.block_table}
-        if pool.ref_counts[block]:
-            assert texts == holders
-        else:
-            assert len(texts) == (pool.hashes[block] is not None)
-        assert any(b == block for b, _, _ in shown)
 
 
 @pytest.mark.parametrize("allocator", ["contiguous-max", "contiguous-first-fit"])

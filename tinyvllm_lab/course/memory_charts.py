@@ -1,17 +1,15 @@
 """Pictures of KV memory for chapters 10 and 12: who holds which block or region, and when.
 
-    block_map(state, log.config, "After step 3", "simulated")
     memory_strip({"first fit": regions_of(state)}, capacity, "Holes", "simulated")
     memory_history(log, "Forty steps", "simulated")
 
-All three read the engine's state, which the event log gives back at any step, and show a request in
+Both read the engine's state, which the event log gives back at any step, and show a request in
 the same colour everywhere. Solid is a token's keys and values; pale is memory that holds none.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,11 +24,8 @@ from tinyvllm_lab.widgets.palette import COLOURS
 
 Label = Callable[[int], str]
 
-PALE, FAINT = 0.30, 0.15
+PALE = 0.30
 NOTHING = "rgba(0, 0, 0, 0)"
-_KEY = "solid: tokens, pale: empty, split: shared, framed: cached, hollow: free"
-_GLASS = 0.86
-"""Width of a block in a block map, of the 1.0 that it has."""
 _PATTERNS = ("", "/", ".", "-")
 """Plotly's names of the panels' patterns: they tell the seventh request from the first."""
 
@@ -53,7 +48,7 @@ def _pattern(request: int) -> str:
     return _PATTERNS[request // len(COLOURS) % len(_PATTERNS)]
 
 
-def _overlay(shape: str | list[str]) -> dict[str, object]:
+def _overlay(shape: str) -> dict[str, object]:
     return {"shape": shape, "fillmode": "overlay", "fgcolor": "black", "fgopacity": 0.35, "size": 7}
 
 
@@ -69,92 +64,6 @@ def regions_of(state: EngineState) -> list[Region]:
 
 def _with_key(source: str, key: str) -> str:
     return source + (" · " if ":" in source else ": ") + key
-
-
-# One moment, pages
-
-
-class _Glass(NamedTuple):
-    """One bar of a block map: the block, its part of the block's width, and what is in it."""
-
-    block: int
-    offset: float
-    width: float
-    colour: str
-    pattern: str
-    base: int
-    tokens: int
-    text: str
-
-
-def block_map(
-    state: EngineState,
-    config: EngineConfig,
-    title: str,
-    source: str,
-    *,
-    label: Label = str,
-) -> go.Figure:
-    """Every usable block as a glass of `block_size` tokens, split among the requests that hold it.
-
-    Args:
-        state: the engine at some step.
-        config: its `num_blocks` and `block_size`.
-        title, source: as `chart` takes them.
-        label: name of a request.
-    """
-    size, ids = config.block_size, range(1, config.num_blocks)
-    fig = chart(title, _with_key(source, _KEY), x="block", y="tokens", height=250)
-    held = list(_held_glasses(state, size, label))
-    _draw(fig, held, 1.0, 0)
-    _draw(
-        fig,
-        [g._replace(pattern="", base=g.tokens, tokens=size - g.tokens, text="") for g in held],
-        PALE,
-        0,
-    )
-    cached = [b for b in ids if state.block_state(b) == "cached"]
-    _draw(fig, [_cached_glass(state, b, size, label) for b in cached], FAINT, 2)
-    free = [b for b in ids if state.block_state(b) == "free"]
-    _draw(fig, [_Glass(b, 0.0, 1.0, NOTHING, "", 0, size, "") for b in free], 1.0, 1)
-    fig.update_xaxes(dtick=1 if config.num_blocks <= 33 else 8, showgrid=False)
-    fig.update_yaxes(dtick=max(1, size // 4), range=[0, size * 1.02])
-    return fig.update_layout(barmode="overlay", showlegend=False)
-
-
-def _held_glasses(state: EngineState, size: int, label: Label) -> Iterator[_Glass]:
-    holders: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for request, record in sorted(state.requests.items()):
-        for index, block in enumerate(record.table):
-            used = min(max(record.num_computed - index * size, 0), size)
-            holders[block].append((request, used))
-    for block, requests in holders.items():
-        width = 1.0 / len(requests)
-        for place, (request, used) in enumerate(requests):
-            look = request_colour(request), _pattern(request)
-            yield _Glass(block, place * width, width, *look, 0, used, label(request))
-
-
-def _cached_glass(state: EngineState, block: int, size: int, label: Label) -> _Glass:
-    owner = state.cached[block]
-    return _Glass(block, 0.0, 1.0, request_colour(owner), "", 0, size, label(owner))
-
-
-def _draw(fig: go.Figure, glasses: list[_Glass], opacity: float, border: int) -> None:
-    strong = [GREY if g.colour == NOTHING else g.colour for g in glasses]
-    fig.add_bar(
-        x=[g.block for g in glasses], y=[g.tokens for g in glasses], base=[g.base for g in glasses],
-        offset=[g.offset * _GLASS - _GLASS / 2 for g in glasses],
-        width=[g.width * _GLASS for g in glasses],
-        marker={
-            "color": [_faded(g.colour, opacity) for g in glasses],
-            "line": {"width": border, "color": strong},
-            "pattern": _overlay([g.pattern for g in glasses]),
-        },
-        text=[g.text for g in glasses], textposition="inside", insidetextanchor="middle",
-        textangle=0, constraintext="none", hoverinfo="x+y+text",
-        textfont={"color": "black" if opacity == 1.0 else strong},
-    )  # fmt: skip
 
 
 def _faded(colour: str, opacity: float) -> str:
