@@ -5,6 +5,7 @@
  */
 
 import { COLOURS, bytesText, labelled, select, shape, slider } from "./calculator.js";
+import { drawAtSize, legendOf } from "./calculator_view.js";
 
 /**
  * @typedef {{model: string, gpu: string, dtype: string, context: number, users: number}} Choice
@@ -29,35 +30,46 @@ export function wallet(choice, tables) {
   return { weights, token, user, all: user * choice.users, budget, total: gpu.bytes, fit };
 }
 
-const WIDTH = 1100;
-const BAR = { top: 34, height: 54 };
+const FREE = "var(--tvl-card)";
 
-/** @param {SVGElement} svg @param {ReturnType<typeof wallet>} w @param {Choice} choice */
-function drawBar(svg, w, choice) {
+/** @param {Element} svg @param {ReturnType<typeof wallet>} w @param {Choice} choice @param {number} width @param {number} unit */
+function drawBar(svg, w, choice, width, unit) {
+  const bar = { y: 2.4 * unit, height: 4.5 * unit };
   svg.replaceChildren();
-  const full = Math.max(w.total, w.weights + w.all);
-  const scale = WIDTH / full;
-  svg.append(shape("rect", { x: 0, y: BAR.top, width: w.total * scale, height: BAR.height, rx: 4, class: "tvl-free" }));
-  svg.append(
-    shape("rect", { x: 0, y: BAR.top, width: w.weights * scale, height: BAR.height, fill: COLOURS.weights }),
-  );
+  svg.setAttribute("viewBox", `0 0 ${width} ${bar.y + bar.height + 2.3 * unit}`);
+  const scale = width / Math.max(w.total, w.weights + w.all);
+  svg.append(shape("rect", { ...bar, x: 0, width: w.total * scale, rx: 4, class: "tvl-free" }));
+  svg.append(shape("rect", { ...bar, x: 0, width: w.weights * scale, fill: COLOURS.weights }));
   const shown = Math.min(choice.users, 120);
   const each = (w.all / shown) * scale;
   for (let i = 0; i < shown; i += 1) {
     const x = w.weights * scale + i * each;
     const beyond = (x + each) / scale > w.budget;
     const fill = beyond ? COLOURS.beyond : i % 2 ? COLOURS.kv : COLOURS.kvLight;
-    svg.append(shape("rect", { x, y: BAR.top, width: Math.max(each - 0.4, 0.3), height: BAR.height, fill }));
+    svg.append(shape("rect", { ...bar, x, width: Math.max(each - 0.4, 0.3), fill }));
   }
-  for (const [at, label, anchor] of /** @type {[number, string, string][]} */ ([
-    [w.budget, "usable", "end"],
-    [w.total, "the card", "end"],
-  ])) {
-    const x = at * scale;
-    const y = label === "usable" ? BAR.top + BAR.height + 18 : BAR.top - 12;
-    svg.append(shape("line", { x1: x, x2: x, y1: BAR.top - 8, y2: BAR.top + BAR.height + 8, class: "tvl-mark" }));
-    svg.append(shape("text", { x: Math.max(x, 150), y, "text-anchor": anchor, class: "tvl-note" }, `${label}: ${bytesText(at)}`));
-  }
+  drawLimit(svg, bar, Math.min(w.total * scale, width - 1), bar.y - 1.1 * unit, unit, `the card: ${bytesText(w.total)}`);
+  drawLimit(svg, bar, w.budget * scale, bar.y + bar.height + 1.7 * unit, unit, `usable: ${bytesText(w.budget)}`);
+}
+
+/** @param {Element} svg @param {{y: number, height: number}} bar @param {number} x @param {number} y of the text @param {number} unit @param {string} text */
+function drawLimit(svg, bar, x, y, unit, text) {
+  const ends = { y1: bar.y - 0.7 * unit, y2: bar.y + bar.height + 0.7 * unit };
+  svg.append(shape("line", { x1: x, x2: x, ...ends, class: "tvl-mark" }));
+  const left = x < 13 * unit; // too far left for a text that ends there
+  svg.append(shape("text", { x, y, "text-anchor": left ? "start" : "end", class: "tvl-axis" }, text));
+}
+
+/** @param {ReturnType<typeof wallet>} w @param {Choice} choice @param {number} usable @returns {[string, string][]} */
+function meanings(w, choice, usable) {
+  const users = choice.users.toLocaleString("en");
+  const stripes = `linear-gradient(90deg, ${COLOURS.kvLight} 50%, ${COLOURS.kv} 50%)`;
+  return [
+    [COLOURS.weights, `weights, ${bytesText(w.weights)}`],
+    [stripes, `KV cache of ${users} ${choice.users === 1 ? "user" : "users"}, ${bytesText(w.all)}`],
+    [COLOURS.beyond, "does not fit"],
+    [FREE, `free; ${Math.round(100 * usable)} % of the card is usable`],
+  ];
 }
 
 /** @param {ReturnType<typeof wallet>} w @param {Choice} choice */
@@ -83,23 +95,22 @@ export default {
     labelled("dtype", select(model, "dtype", Object.keys(tables.dtypes)), fields);
     labelled("tokens a user", slider(model, "context", 128, 131072), fields);
     labelled("users", slider(model, "users", 1, 1024), fields);
-    const svg = /** @type {SVGElement} */ (shape("svg", { viewBox: `0 0 ${WIDTH} 116`, class: "tvl-svg", role: "img" }));
+    const svg = shape("svg", { class: "tvl-svg", role: "img" });
+    const legend = document.createElement("div");
     const words = document.createElement("div");
     words.className = "tvl-answer";
     words.setAttribute("role", "status");
     const caption = document.createElement("div");
     caption.className = "tvl-caption";
     caption.textContent = model.get("caption");
-    el.append(svg, words, caption);
-    const draw = () => {
+    el.append(svg, legend, words, caption);
+    return drawAtSize(model, svg, (width, unit) => {
       const choice = model.get("choice");
       const w = wallet(choice, tables);
-      drawBar(svg, w, choice);
       words.textContent = sentence(w, choice);
       svg.setAttribute("aria-label", sentence(w, choice));
-    };
-    model.on("change:choice", draw);
-    draw();
-    return () => model.off("change:choice", draw);
+      legend.replaceChildren(legendOf(meanings(w, choice, tables.usable)));
+      drawBar(svg, w, choice, width, unit);
+    });
   },
 };

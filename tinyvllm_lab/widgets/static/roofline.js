@@ -5,6 +5,7 @@
  */
 
 import { labelled, select, shape, slider } from "./calculator.js";
+import { drawAtSize } from "./calculator_view.js";
 import { duration } from "./words.js";
 
 /**
@@ -62,18 +63,17 @@ export function points(choice, tables) {
   return { decode: decodeOf(choice, tables, choice.batch), prefill: pointOf(choice, tables, prompt) };
 }
 
-const WIDTH = 1100;
-const HEIGHT = 400;
-const LEFT = 96;
-const BOTTOM = 48;
 const NAMES = /** @type {const} */ (["decode", "prefill"]);
 
-/** Where a point lies on the logarithmic axes. @param {Tables} tables @param {number} intensity @param {number} rate @returns {[number, number]} */
-function place({ axes }, intensity, rate) {
+/** @typedef {{width: number, height: number, unit: number, tables: Tables}} Chart px; `unit` is the size of text */
+
+/** Where a point lies on the logarithmic axes. @param {Chart} chart @param {number} intensity @param {number} rate @returns {[number, number]} */
+function place({ width, height, unit, tables: { axes } }, intensity, rate) {
   const x = (Math.log10(intensity) - axes.x[0]) / (axes.x[1] - axes.x[0]);
   const y = (Math.log10(rate) - axes.y[0]) / (axes.y[1] - axes.y[0]);
   const inside = (/** @type {number} */ v) => Math.max(0, Math.min(v, 1));
-  return [LEFT + inside(x) * (WIDTH - LEFT - 6), 6 + (1 - inside(y)) * (HEIGHT - BOTTOM - 6)];
+  const left = 8 * unit;
+  return [left + inside(x) * (width - left - 6), 6 + (1 - inside(y)) * (height - 4 * unit - 6)];
 }
 
 /** FLOP/s as people read them. @param {number} rate */
@@ -83,22 +83,26 @@ export function rateText(rate) {
   return `${value.toFixed(value >= 10 ? 0 : 1)} ${["", "K", "M", "G", "T", "P"][power]}FLOP/s`;
 }
 
-/** @param {Element} svg @param {Tables} tables */
-function drawAxes(svg, tables) {
-  const { x: [xLow, xHigh], y: [yLow, yHigh] } = tables.axes;
+/** @param {Element} svg @param {Chart} chart */
+function drawAxes(svg, chart) {
+  const { width, height, unit } = chart;
+  const { x: [xLow, xHigh], y: [yLow, yHigh] } = chart.tables.axes;
+  const each = width - 8 * unit > 6 * unit * (xHigh - xLow) ? 1 : 2; // labels must not meet
   for (let power = xLow; power <= xHigh; power++) {
-    const [x, bottom] = place(tables, 10 ** power, 10 ** yLow);
+    const [x, bottom] = place(chart, 10 ** power, 10 ** yLow);
     svg.append(shape("line", { x1: x, x2: x, y1: 6, y2: bottom, class: "tvl-grid" }));
+    if ((power - xHigh) % each !== 0) continue;
     const anchor = power === xHigh ? "end" : "middle";
-    svg.append(shape("text", { x, y: bottom + 18, "text-anchor": anchor, class: "tvl-axis" }, (10 ** power).toLocaleString("en")));
+    svg.append(shape("text", { x, y: bottom + 1.4 * unit, "text-anchor": anchor, class: "tvl-axis" }, (10 ** power).toLocaleString("en")));
   }
   for (let power = yLow; power <= yHigh; power++) {
-    const [x, y] = place(tables, 10 ** xLow, 10 ** power);
-    svg.append(shape("line", { x1: x, x2: WIDTH - 6, y1: y, y2: y, class: "tvl-grid" }));
-    svg.append(shape("text", { x: x - 8, y: Math.max(y + 4, 12), "text-anchor": "end", class: "tvl-axis" }, rateText(10 ** power)));
+    const [x, y] = place(chart, 10 ** xLow, 10 ** power);
+    svg.append(shape("line", { x1: x, x2: width - 6, y1: y, y2: y, class: "tvl-grid" }));
+    const words = { x: x - 0.6 * unit, y: Math.max(y + 0.35 * unit, unit), "text-anchor": "end", class: "tvl-axis" };
+    svg.append(shape("text", words, rateText(10 ** power)));
   }
-  const middle = LEFT + (WIDTH - LEFT) / 2;
-  svg.append(shape("text", { x: middle, y: HEIGHT - 8, "text-anchor": "middle", class: "tvl-axis" }, "FLOPs per byte"));
+  const below = { x: (8 * unit + width) / 2, y: height - 0.7 * unit, "text-anchor": "middle", class: "tvl-axis" };
+  svg.append(shape("text", below, "FLOPs per byte"));
 }
 
 /** @param {Element} svg @param {[number, number][]} line @param {string} name */
@@ -107,28 +111,30 @@ function drawLine(svg, line, name) {
   svg.append(shape("polyline", { points: path, class: name }));
 }
 
-/** @param {Element} svg @param {Tables} tables @param {number} peak @param {number} bandwidth @param {string} name */
-function drawRoof(svg, tables, peak, bandwidth, name) {
-  const [low, high] = tables.axes.x.map((power) => 10 ** power);
+/** @param {Element} svg @param {Chart} chart @param {number} peak @param {number} bandwidth @param {string} name */
+function drawRoof(svg, chart, peak, bandwidth, name) {
+  const [low, high] = chart.tables.axes.x.map((power) => 10 ** power);
   const line = [[low, low * bandwidth], [peak / bandwidth, peak], [high, peak]];
-  drawLine(svg, line.map(([x, y]) => place(tables, x, y)), name);
+  drawLine(svg, line.map(([x, y]) => place(chart, x, y)), name);
 }
 
-/** @param {Element} svg @param {Choice} choice @param {Tables} tables */
-function draw(svg, choice, tables) {
+/** @param {Element} svg @param {Choice} choice @param {Chart} chart */
+function draw(svg, choice, chart) {
+  const { tables, width, height, unit } = chart;
   svg.replaceChildren();
-  drawAxes(svg, tables);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  drawAxes(svg, chart);
   const { gpu } = chosen(choice, tables);
-  drawRoof(svg, tables, gpu.gemm_rate, gpu.memory_rate, "tvl-roof tvl-roof-low");
-  drawRoof(svg, tables, gpu.peak, gpu.bandwidth, "tvl-roof");
+  drawRoof(svg, chart, gpu.gemm_rate, gpu.memory_rate, "tvl-roof tvl-roof-low");
+  drawRoof(svg, chart, gpu.peak, gpu.bandwidth, "tvl-roof");
   const trail = tables.batches.map((batch) => decodeOf(choice, tables, batch));
-  drawLine(svg, trail.map((point) => place(tables, point.intensity, point.rate)), "tvl-trail");
+  drawLine(svg, trail.map((point) => place(chart, point.intensity, point.rate)), "tvl-trail");
   const found = points(choice, tables);
   for (const name of NAMES) {
-    const [x, y] = place(tables, found[name].intensity, found[name].rate);
-    svg.append(shape("circle", { cx: x, cy: y, r: 8, class: `tvl-point tvl-${name}` }));
-    const [shift, anchor] = x > WIDTH - 90 ? [-13, "end"] : [13, "start"];
-    svg.append(shape("text", { x: x + shift, y: y + 18, "text-anchor": anchor, class: "tvl-point-name" }, name));
+    const [x, y] = place(chart, found[name].intensity, found[name].rate);
+    svg.append(shape("circle", { cx: x, cy: y, r: 0.6 * unit, class: `tvl-point tvl-${name}` }));
+    const [shift, anchor] = x > width - 6 * unit ? [-unit, "end"] : [unit, "start"];
+    svg.append(shape("text", { x: x + shift, y: y + 1.4 * unit, "text-anchor": anchor, class: "tvl-point-name" }, name));
   }
 }
 
@@ -192,7 +198,7 @@ export default {
     labelled("weights", select(model, "dtype", Object.keys(tables.dtypes)), fields);
     labelled("batch", slider(model, "batch", 1, 1024), fields);
     labelled("context", slider(model, "context", 128, 131072), fields);
-    const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "tvl-svg", role: "img" });
+    const svg = shape("svg", { class: "tvl-svg", role: "img" });
     el.append(svg);
     legend(el);
     const answer = document.createElement("div");
@@ -202,14 +208,12 @@ export default {
     caption.className = "tvl-caption";
     caption.textContent = model.get("caption");
     el.append(answer, caption);
-    const show = () => {
+    return drawAtSize(model, svg, (width, unit) => {
       const choice = model.get("choice");
-      draw(svg, choice, tables);
+      const height = Math.max(18 * unit, Math.min(0.36 * width, 34 * unit));
+      draw(svg, choice, { width, height, unit, tables });
       answer.textContent = sentences(choice, tables).join("\n");
       svg.setAttribute("aria-label", answer.textContent);
-    };
-    model.on("change:choice", show);
-    show();
-    return () => model.off("change:choice", show);
+    });
   },
 };

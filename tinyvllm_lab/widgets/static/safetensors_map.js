@@ -2,6 +2,7 @@
 /** The Safetensors map: what lies where in a file. Python has read the header and laid it out. */
 
 import { bytesText, shape } from "./calculator.js";
+import { drawAtSize, legendOf } from "./calculator_view.js";
 
 /**
  * @typedef {{name: string, labels: string[], kind: string, dtype: string, shape: number[], begin: number, end: number}} Part
@@ -31,17 +32,32 @@ function drawing(model, pointed) {
   const svg = shape("svg", { viewBox: `0 0 ${width} ${lines * row}`, class: "tvl-svg", role: "img" });
   for (const [number, line, x, w] of pieces) {
     const part = parts[number];
-    const { fill, ink } = kinds[part.kind];
+    const { fill } = kinds[part.kind];
     const gap = w > 3.2 ? 0.7 : 0;
     const rect = shape("rect", { x, y: line * row, width: w - gap, height: bar, fill, class: "tvl-part" });
     rect.dataset.part = String(number);
     rect.addEventListener("pointerenter", () => pointed(part));
     rect.addEventListener("pointerleave", () => pointed(null));
     svg.append(rect);
-    const label = part.labels.find((text) => text.length * 5.2 + 8 < w);
-    if (label) svg.append(shape("text", { x: x + 4, y: line * row + bar / 2 + 3.5, fill: ink, class: "tvl-label" }, label));
   }
   return /** @type {SVGElement} */ (svg);
+}
+
+/** The longest name of each part that has room in it, a little smaller if need be.
+ * @param {any} model @param {SVGElement} svg @param {number} unit size of text, in units of the drawing */
+function drawLabels(model, svg, unit) {
+  const { row, bar } = model.get("geometry");
+  for (const old of svg.querySelectorAll("text")) old.remove();
+  const sizes = [1, 0.85].map((share) => Math.min(share * unit, 0.8 * bar));
+  for (const [number, line, x, width] of /** @type {Piece[]} */ (model.get("pieces"))) {
+    const part = /** @type {Part} */ (model.get("parts")[number]);
+    const choices = part.labels.flatMap((label) => sizes.map((size) => ({ label, size })));
+    const found = choices.find(({ label, size }) => (label.length * 0.56 + 0.8) * size < width);
+    if (found === undefined) continue;
+    const { label, size } = found;
+    const place = { x: x + 0.4 * size, y: line * row + bar / 2 + 0.35 * size, "font-size": size };
+    svg.append(shape("text", { ...place, fill: model.get("kinds")[part.kind].ink, class: "tvl-part-name" }, label));
+  }
 }
 
 /** The whole header as a table, for those who want it all. @param {Part[]} parts */
@@ -100,22 +116,8 @@ export default {
     const caption = document.createElement("div");
     caption.className = "tvl-caption";
     caption.textContent = model.get("caption");
-    el.append(svg, legend(model), words, tableOf(parts), caption);
+    el.append(svg, legendOf(model.get("legend_items")), words, tableOf(parts), caption);
+    const { width: drawn } = model.get("geometry");
+    return drawAtSize(model, svg, (width, unit) => drawLabels(model, svg, (unit * drawn) / width));
   },
 };
-
-/** @param {any} model */
-function legend(model) {
-  const box = document.createElement("div");
-  box.className = "tvl-legend";
-  for (const [fill, label] of model.get("legend_items")) {
-    const key = document.createElement("span");
-    key.className = "tvl-key";
-    const swatch = document.createElement("i");
-    swatch.className = "tvl-swatch";
-    swatch.style.setProperty("--tvl-swatch", fill);
-    key.append(swatch, label);
-    box.append(key);
-  }
-  return box;
-}
