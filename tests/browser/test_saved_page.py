@@ -16,6 +16,7 @@ from tinyvllm_lab.widgets import (
     MetricStrip,
     SlotTimeline,
     TokenStream,
+    compare,
     save_html,
 )
 from tinyvllm_lab.widgets.moment import busiest_step
@@ -88,8 +89,8 @@ def test_keys_buttons_and_jumps(opened, run):
     rows = run.log.as_array()
     first = run.log.step_of(int((rows[:, 0] == int(Kind.PREEMPT)).argmax()))
     assert shown(opened)["step"] == first
+    panel.locator(f"canvas[aria-label^='Step {first}: ']").wait_for()
     words = panel.locator("canvas").get_attribute("aria-label")
-    assert words.startswith(f"Step {first}: ")
     assert "preempted #" in words
     opened.keyboard.press("Space")
     opened.wait_for_function(f"window.__tinyvllm.block_map.step > {first + 5}")
@@ -115,6 +116,29 @@ def test_a_click_on_the_timeline_moves_and_marks_in_all_panels(opened, run):
     assert expected(run, step)["slots"].get("0") == focus[0]
     opened.mouse.move(5, 5)
     assert opened.evaluate("window.__tinyvllm.block_map.focus") == focus[0]
+
+
+def test_two_runs_mark_the_same_request(page, run, tmp_path):
+    """With one seat the turns of the chats come in another order: the numbers differ."""
+    slow = simulate(run.workload, EngineConfig(max_num_seqs=1, num_blocks=110))
+    names, others = (
+        [about["id"] for _, about in sorted(r.log.requests.items())] for r in (slow, run)
+    )
+    seated = next(n for n, name in enumerate(names) if name in others and name != others[n])
+    rows = slow.log.as_array()
+    admitted = (rows[:, 0] == int(Kind.ADMIT)) & (rows[:, 1] == seated)
+    step = slow.log.step_of(int(admitted.argmax()))
+    page.goto(save_html(tmp_path / "pair.html", *compare(slow, run, Airport).panels).as_uri())
+    page.wait_for_function("window.__tinyvllm?.airport_b?.draws > 0")
+    page.evaluate(f"window.__tinyvllm.airport_a.seek({step})")
+    page.wait_for_timeout(200)
+    marked = "[window.__tinyvllm.airport_a.focus, window.__tinyvllm.airport_b.focus]"
+    seat = {"x": 290, "y": 40}
+    page.locator(".tvl canvas").first.hover(position=seat)
+    assert page.evaluate(marked) == [seated, others.index(names[seated])]
+    page.locator(".tvl canvas").first.click(position=seat)
+    page.mouse.move(2, 2)
+    assert page.evaluate(marked) == [seated, others.index(names[seated])]
 
 
 def test_less_motion_is_honoured(chromium, saved):

@@ -30,7 +30,8 @@ def compare(
 
     The controls are those of the run that takes longer. Whatever moves one side (play, step, scrub,
     a click) moves the other to the last step that had begun by then, counted from each run's first
-    step. While a run is live, its side shows the newest step and keeps controls of its own.
+    step. A request that is pointed at or selected stands out on both sides. While a run is live,
+    its side shows the newest step and keeps controls of its own.
 
     Args:
         run_a, run_b: two runs of one workload, each as a `Panel` takes it.

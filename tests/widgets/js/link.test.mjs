@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { KIND } from "../../../tinyvllm_lab/widgets/static/events.js";
-import { clockAt, link, stepAt } from "../../../tinyvllm_lab/widgets/static/link.js";
+import { clockAt, counterpart, link, stepAt } from "../../../tinyvllm_lab/widgets/static/link.js";
 import { Store } from "../../../tinyvllm_lab/widgets/static/page.js";
 import { Run } from "../../../tinyvllm_lab/widgets/static/replayer.js";
 
@@ -10,6 +10,13 @@ import { Run } from "../../../tinyvllm_lab/widgets/static/replayer.js";
 function runOf(clocks, firstStep = 0) {
   const events = clocks.flatMap((clock) => [[KIND.STEP, 0, 0, clock], [KIND.STEP_END, clock + 1, 1, 1]]);
   return new Run({ config: {}, first_step: firstStep }, Float64Array.from(events.flat()));
+}
+
+/** A run whose requests have these names, in the order in which they came. */
+function runWith(...names) {
+  const run = runOf([0, 10]);
+  run.requests = Object.fromEntries(names.map((id, number) => [number, id === null ? {} : { id }]));
+  return run;
 }
 
 const storeWith = (run, step = 0) => {
@@ -92,4 +99,28 @@ test("the link ends with its panel, a newer one stays", () => {
   newer.abort();
   a.seek(0);
   assert.equal(b.step, 1);
+});
+
+test("the same request of the other run: by its name, else by its number", () => {
+  const [one, other] = [runWith("a", "b.0", "b.1", null), runWith("a", "b.1", "c", null)];
+  assert.deepEqual([0, 1, 2, 3].map((r) => counterpart(one, other, r)), [0, null, 1, 3]);
+  assert.deepEqual([0, 1, 2].map((r) => counterpart(other, one, r)), [0, 2, null]);
+  assert.equal(counterpart(one, other, null), null);
+  assert.equal(counterpart(runWith("a", "a"), runWith("a", "a"), 1), 1, "a name that came twice");
+});
+
+test("what is pointed at or selected in one stands out in the other", () => {
+  const [leader, follower] = linkedStores(runWith("a", "b", "c"), runWith("c", "a"));
+  let told = 0;
+  leader.listen(() => (told += 1), new AbortController().signal);
+  leader.point(0);
+  assert.deepEqual([leader.hover, follower.hover], [0, 1]);
+  leader.point(1);
+  assert.deepEqual([leader.hover, follower.hover], [1, null], "it is not in the other run");
+  leader.point(null);
+  told = 0;
+  follower.select(0);
+  assert.deepEqual([leader.focus, follower.focus, told], [2, 0, 1]);
+  leader.select(2);
+  assert.deepEqual([leader.focus, follower.focus], [null, null]);
 });

@@ -2,7 +2,7 @@
 /**
  * Two runs of one workload that show the same moment: seeking one moves the other to the last step
  * that had begun by then. Clocks count from each run's first step; `comparison.py` does the same for
- * the stills.
+ * the stills. A request that stands out in one stands out in the other, too.
  */
 
 import { clamp } from "./page.js";
@@ -30,6 +30,17 @@ export function stepAt({ series, firstStep }, time) {
   return firstStep + low;
 }
 
+/** The same request of the other run: the one with its name; where requests have none, its number.
+ * @param {Run} run @param {Run} other @param {number | null} request @returns {number | null} */
+export function counterpart(run, other, request) {
+  if (request === null) return null;
+  const name = run.requests[request]?.id;
+  if (name === undefined) return request;
+  const same = other.requests[request]?.id === name; // requests that came in the same order
+  const found = same ? request : Object.keys(other.requests).find((r) => other.requests[r].id === name);
+  return found === undefined ? null : Number(found);
+}
+
 export class Link {
   /** @param {Store} leader has the controls @param {Store} follower */
   constructor(leader, follower) {
@@ -41,6 +52,15 @@ export class Link {
   bring(store) {
     const other = store === this.leader ? this.follower : this.leader;
     if (store.run && other.run) other.moveTo(stepAt(other.run, clockAt(store.run, store.step)));
+  }
+
+  /** What stands out here stands out there. @param {Store} store */
+  mark(store) {
+    const other = store === this.leader ? this.follower : this.leader;
+    if (!store.run || !other.run) return;
+    other.hover = counterpart(store.run, other.run, store.hover);
+    other.selected = counterpart(store.run, other.run, store.selected);
+    other.tell("mark");
   }
 
   /** A run has come: the follower goes where the leader is, unless one shows the newest step. */

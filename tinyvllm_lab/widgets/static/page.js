@@ -30,7 +30,7 @@ export class Store {
     this.hover = null;
     /** @type {number | null} */
     this.selected = null;
-    /** @type {Link | null} to another run that shows the same moment */
+    /** @type {Link | null} to another run of the workload, at the same moment */
     this.link = null;
     this.listeners = new Set();
     /** @type {(command: string, value?: number | null) => void} */
@@ -193,12 +193,14 @@ export class Store {
     if (request === this.hover) return;
     this.hover = request;
     this.tell("mark");
+    this.link?.mark(this);
   }
 
   /** @param {number | null} request */
   select(request) {
     this.selected = request === this.selected ? null : request;
     this.tell("mark");
+    this.link?.mark(this);
   }
 
   /** @param {Status} status */
