@@ -129,11 +129,14 @@ class DecodeBuffers:
         no_prefills = torch.zeros(1, dtype=torch.int32, device=device)
         self.tables = BlockTables(blocks, lens, no_prefills, longest)
         self._fields = [field.numpy() for field in _fields(self._host, size)]
+        self._copied = torch.cuda.Event() if device.type == "cuda" else None
 
     def fill(self, plan: StepPlan, kv: PagedKV) -> None:
         """Copy a step's inputs to the device; rows beyond the plan's are padding."""
         n, starts = len(plan.requests), np.array(plan.starts, dtype=np.int64)
         blocks = kv.block_tables(plan.requests, int(starts.max()) + 1)  # [n, width]
+        if self._copied is not None:
+            self._copied.synchronize()  # before the host's side changes
         token_ids, positions, slots, lens, tables = self._fields
         last_block = blocks[np.arange(n), starts // self.block_size]  # [n]
         ids = [request.token_ids[i] for request, i in zip(plan.requests, plan.starts, strict=True)]
@@ -145,8 +148,9 @@ class DecodeBuffers:
         ):
             field[:n], field[n:] = values, padding
         tables[:n, : blocks.shape[1]] = blocks
-        # The copy is over before the host's side changes: sampling waits for the step's result.
         self._device.copy_(self._host, non_blocking=True)
+        if self._copied is not None:
+            self._copied.record()
 
 
 def _fields(memory: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

@@ -119,10 +119,10 @@ def _check_model(kernels: str, model: LlamaModel) -> None:
 def _reaches(kernels: str, device: torch.device) -> bool:
     if kernels == "cpu":
         return device.type == "cpu"
-    if device.type == "cuda":
-        return True
     from tinyvllm_lab.kernels.cuda.device import cuda_device
 
+    if device.type == "cuda":
+        return device.index in (None, cuda_device().index)
     return cuda_device().reads_host_memory
 
 
