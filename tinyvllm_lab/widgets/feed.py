@@ -162,12 +162,14 @@ class RunFeed(anywidget.AnyWidget):
             display.refresh_still()
 
     def close(self) -> None:
-        """Stop the engine, and send nothing more. Safe to call twice."""
+        """Stop the engine, free it, and send nothing more. Safe to call twice."""
         if self.is_closed:
             return
         self._is_closed.set()
         self._news.set()
         self._let_go(self.runner)
+        # IPython keeps what a cell has shown, and with it this feed: the engine need not stay.
+        self.runner, self.source = None, Source(self.event_log)
         super().close()
 
     def _can_go_on(self) -> bool:
@@ -246,6 +248,8 @@ class RunFeed(anywidget.AnyWidget):
                 return
             self.flush()
             if self._status["state"] == "stopped" and not self._news.is_set():
+                self._stop(runner)  # returns when the last step has ended
+                self.flush()
                 return
             self._is_closed.wait(1 / FLUSHES_PER_S)
 

@@ -19,6 +19,7 @@ from tinyvllm_lab.engine.recordings import recorded_run, recorded_runs
 from tinyvllm_lab.engine.runner import EngineRunner
 from tinyvllm_lab.engine.storage import load, save
 from tinyvllm_lab.errors import TinyVllmError
+from tinyvllm_lab.widgets import cells
 from tinyvllm_lab.widgets.airport import Airport
 from tinyvllm_lab.widgets.block_map import BlockMap
 from tinyvllm_lab.widgets.display import Displayed
@@ -86,6 +87,7 @@ class Playground(Displayed, ipywidgets.HBox):
         self._show_followers(self.settings)
         self._say("The run is over: press <b>Run</b> to watch it live, or turn a knob.")
         self._orders = Orders(self._carry_out, self.feed.tell_error)
+        cells.register(self, self.feed)
         if self.feed.is_growing:
             self._order("open")
 
@@ -325,8 +327,9 @@ class Playground(Displayed, ipywidgets.HBox):
         self._say(words)
 
     def close(self) -> None:
-        """Stop the engine and the worker."""
+        """Stop the engine and the worker, and free the engine."""
         self._orders.end()
+        self.runner = None
         self.feed.close()
         super().close()
 
