@@ -132,7 +132,8 @@ def _draw_block(
     if references > 1:
         canvas.card(x + 1, y + 1, side - 2, side - 2, radius, None, TEXT, 2 if side > 12 else 1)
     if request is not None and grid.cell >= 24:
-        _draw_label(canvas, request, references, x, y, side)
+        is_filled = 2 * holdings.filled[block] > holdings.block_size  # up to the label
+        _draw_label(canvas, request, references, (x, y, side), is_filled)
     if evicted:
         canvas.dashed(x, y, side, side, WARN)
 
@@ -148,14 +149,20 @@ def _draw_held(
 
 
 def _draw_label(
-    canvas: StillCanvas, request: int, references: int, x: float, y: float, side: float
+    canvas: StillCanvas,
+    request: int,
+    references: int,
+    place: tuple[float, float, float],
+    is_filled: bool,
 ) -> None:
+    x, y, side = place
     look = look_of(request)
     label = f"×{references}" if references > 1 else str(request)
-    if look.pattern != "plain":
+    if look.pattern != "plain" and is_filled:
         width = min(side - 4, len(label) * 7 + 4)
         canvas.card(x + (side - width) / 2, y + side / 2 - 7, width, 14, 3, look.fill)
+    ink = look.ink if is_filled else TEXT
     canvas.text(
-        label, x + side / 2, y + side / 2, size=10.5, bold=True, colour=look.ink, align="center",
+        label, x + side / 2, y + side / 2, size=10.5, bold=True, colour=ink, align="center",
         most=side - 3,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from tinyvllm_lab.widgets.palette import COLOURS, PAGE, SOFT, TEXT, look_of, mix
 from tinyvllm_lab.widgets.panel import Panel
 from tinyvllm_lab.widgets.still import LegendItem, StillCanvas
 
-_LEFT, _TOP, _CHIP_W, _CHIP_H, _PITCH = 65.0, 25.0, 36.0, 23.0, 45.0
+_LEFT, _TOP, _CHIP_W, _CHIP_H, _PITCH = 65.0, 25.0, 36.0, 23.0, 48.0
 _HEAD = 2  # first entries of a long table that are shown before its tail
 _EMPTY = 0.72  # share of the page in the colour of the part of a block without tokens
 

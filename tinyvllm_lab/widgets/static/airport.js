@@ -131,9 +131,9 @@ class Airport {
 
 /** Chips in rows, the head of the queue first. @param {Scene} scene @param {Zone} zone @param {any} layout */
 function chipGrid({ size }, zone, layout) {
-  const w = size * 3.5;
   const h = size * 1.75;
-  const columns = Math.max(1, Math.floor((zone.w - 6) / (w + 3)));
+  const columns = Math.max(1, Math.floor((zone.w - 5) / (size * 3.1 + 3)));
+  const w = Math.min(size * 3.5, (zone.w - 5) / columns - 3);
   const rows = Math.max(1, Math.floor((layout.hall - 2) / (h + 3)));
   return {
     room: columns * rows,
@@ -168,17 +168,17 @@ function drawHalls(surface, scene, layout) {
   const reasons = [...state.finished].filter(([, n]) => n).map(([r, n]) => `${count(n)} ${REASON_WORDS[r]}`);
   const ended = [...state.finished.values()].reduce((sum, n) => sum + n, 0);
   const notes = {
-    queue: count(state.queue.size), seats: `${count(state.slots.size)} of ${count(layout.seats)} taken`,
-    done: ended ? `${count(ended)}: ${reasons.join(", ")}` : "0",
+    queue: [count(state.queue.size)],
+    seats: [`${count(state.slots.size)} of ${count(layout.seats)} taken`, `${count(state.slots.size)} taken`],
+    done: ended ? [`${count(ended)}: ${reasons.join(", ")}`, count(ended)] : ["0"],
   };
   for (const name of /** @type {const} */ (["queue", "seats", "done"])) {
     const zone = layout.zones[name];
     if (name !== "seats") surface.card(zone.x, layout.top, zone.w, layout.hall, 6, theme.panel);
     const width = surface.text(zone.name, zone.x + 2, size * 0.9, { size, weight: 650 });
     const x = zone.x + 2 + width + size * 0.6;
-    surface.text(notes[name], x, size * 0.9, {
-      size: size * 0.95, colour: theme.soft, max: zone.x + zone.w - x,
-    });
+    const options = { size: size * 0.95, colour: theme.soft, max: zone.x + zone.w - x };
+    surface.text(surface.roomFor(notes[name], options.max, options), x, size * 0.9, options);
   }
 }
 
@@ -205,15 +205,16 @@ function drawRequest(surface, scene, actor, working) {
     surface.card(x + 1, y + 1, w - 2, h - 2, 4, null, theme.accent, 2);
   }
   surface.ctx.setLineDash([]);
-  const words = ended && record ? endWords(record) : workWords(working.get(request));
+  const words = ended && record ? endWords(record) : [workWords(working.get(request))];
   labelRequest(surface, actor, look, size, words);
   if (record?.status === "running" && w > size * 3) drawProgress(surface, record, look, actor);
   surface.ctx.globalAlpha = 1;
 }
 
-/** @param {import("./state.js").RequestState} record */
+/** From long to short. @param {import("./state.js").RequestState} record */
 function endWords(record) {
-  return `${REASON_WORDS[record.reason ?? 0]} · ${count(record.numOutput)}`;
+  const reason = REASON_WORDS[record.reason ?? 0];
+  return [`${reason} · ${count(record.numOutput)}`, reason];
 }
 
 /** @param {[number, number] | undefined} work */
@@ -223,24 +224,24 @@ function workWords(work) {
 }
 
 /** The label on a plate of the request's colour, so that a pattern does not run through it.
- * @param {Surface} surface @param {Box & {request: number}} box @param {import("./theme.js").Look} look @param {number} size @param {string} words */
-function labelRequest(surface, box, look, size, words) {
+ * @param {Surface} surface @param {Box & {request: number}} box @param {import("./theme.js").Look} look @param {number} size @param {string[]} texts from long to short */
+function labelRequest(surface, box, look, size, texts) {
   const { x, y, w, h, request } = box;
   if (h < size * 1.1) return;
   const label = `#${request}`;
   const y0 = y + h / 2 - (h > size * 2 ? size * 0.12 : 0);
-  const options = { size, weight: 650, colour: look.ink };
   const textWidth = Math.min(label.length * size * 0.66 + 6, w - 4);
   if (look.pattern !== "plain") surface.card(x + 3, y0 - size * 0.7, textWidth, size * 1.4, 3, look.fill);
-  surface.text(label, x + 6, y0, { ...options, max: w - 8 });
-  const left = x + 10 + textWidth;
-  const room = x + w - 6 - left;
+  surface.text(label, x + 6, y0, { size, weight: 650, colour: look.ink, max: w - 8 });
+  const room = w - 16 - textWidth;
+  const options = { size: size * 0.92, colour: look.ink, align: /** @type {const} */ ("right"), max: room };
+  const words = surface.roomFor(texts, room, options);
   if (!words || room < size * 2.5) return;
   const wordsWidth = Math.min(room, words.length * size * 0.52 + 8);
   if (look.pattern !== "plain") {
     surface.card(x + w - wordsWidth - 3, y0 - size * 0.7, wordsWidth, size * 1.4, 3, look.fill);
   }
-  surface.text(words, x + w - 6, y0, { size: size * 0.92, colour: look.ink, align: "right", max: room });
+  surface.text(words, x + w - 6, y0, options);
 }
 
 /** How far a request is: computed tokens of all that it may have; the notch is the end of its prompt.
@@ -267,23 +268,25 @@ function drawGauges(surface, scene, layout) {
   const phases = phasesOf(run, step);
   const tokens = phases.reduce((sum, n) => sum + n, 0);
   const half = (width - layout.gap) / 2;
-  drawGauge(surface, scene, 0, top, half, "This step", `${count(tokens)} of ${plural(budget, "token")}`,
+  const notes = [`${count(tokens)} of ${plural(budget, "token")}`, plural(tokens, "token")];
+  drawGauge(surface, scene, 0, top, half, "This step", notes,
     phases.map((n, phase) => [n / (budget || 1), PHASE_COLOURS[phase]]));
   const capacity = capacityOf(run);
   const used = usedOf(run, state);
   let cached = 0;
   for (const block of state.cached.keys()) if (!state.refCounts.has(block)) cached += 1;
-  const text = `${count(used)} of ${plural(capacity, unitOf(run))}${cached ? `, ${count(cached)} more cached` : ""}`;
-  drawGauge(surface, scene, half + layout.gap, top, half, "KV memory", text,
+  const text = `${count(used)} of ${plural(capacity, unitOf(run))}`;
+  const more = cached ? [`${text}, ${count(cached)} more cached`] : [];
+  drawGauge(surface, scene, half + layout.gap, top, half, "KV memory", [...more, text, `${count(used)} used`],
     [[used / (capacity || 1), theme.text], [cached / (capacity || 1), theme.soft]]);
 }
 
-/** @param {Surface} surface @param {Scene} scene @param {number} x @param {number} y @param {number} w @param {string} name @param {string} note @param {(string | number)[][]} parts share and colour */
-function drawGauge(surface, { size, theme }, x, y, w, name, note, parts) {
+/** @param {Surface} surface @param {Scene} scene @param {number} x @param {number} y @param {number} w @param {string} name @param {string[]} notes from long to short @param {(string | number)[][]} parts share and colour */
+function drawGauge(surface, { size, theme }, x, y, w, name, notes, parts) {
   const width = surface.text(name, x + 2, y + size * 0.8, { size, weight: 650 });
-  surface.text(note, x + 2 + width + size * 0.6, y + size * 0.8, {
-    size: size * 0.95, colour: theme.soft, max: w - width - size,
-  });
+  const options = { size: size * 0.95, colour: theme.soft, max: w - width - size };
+  const note = surface.roomFor(notes, options.max, options);
+  surface.text(note, x + 2 + width + size * 0.6, y + size * 0.8, options);
   const top = y + size * 1.9;
   const height = size * 1.1;
   surface.ctx.save();

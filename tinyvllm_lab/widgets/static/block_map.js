@@ -47,9 +47,11 @@ class BlockMap {
     const grid = this.grid(scene);
     const holdings = holdingsOf(scene.run, scene.state);
     this.holdings = holdings;
-    this.summary = summaryOf(scene, holdings);
+    const summaries = summariesOf(scene, holdings);
+    this.summary = summaries[0];
     const { size, theme, width } = scene;
-    surface.text(this.summary, 2, size * 0.8, { size, colour: theme.soft, max: width - 4 });
+    const options = { size, colour: theme.soft, max: width - 4 };
+    surface.text(surface.roomFor(summaries, width - 4, options), 2, size * 0.8, options);
     if (grid.cell < SMALLEST_DRAWN) {
       this.drawPixels(surface, scene, grid, holdings);
       if (grid.cell >= SMALLEST_LINED) drawSmallMarks(surface, scene, grid, holdings);
@@ -130,12 +132,13 @@ function evictedIn({ run, step }) {
   return blocks;
 }
 
-/** @param {Scene} scene @param {Holdings} holdings */
-function summaryOf({ state, run }, { held, wasted }) {
-  const share = held ? ` (${((100 * wasted) / held).toFixed(1)} % of what is held)` : "";
+/** From long to short. @param {Scene} scene @param {Holdings} holdings */
+function summariesOf({ state, run }, { held, wasted }) {
+  const share = held ? `${((100 * wasted) / held).toFixed(1)} %` : "";
+  const ofHeld = share && ` (${share} of what is held)`;
   if (unitOf(run) !== "block") {
     const of = `${count(held)} of ${plural(capacityOf(run), "token slot")} held by regions`;
-    return `${of} · ${count(wasted)} empty in them${share}`;
+    return [`${of} · ${count(wasted)} empty in them${ofHeld}`, of];
   }
   const used = state.refCounts.size;
   let shared = 0;
@@ -143,10 +146,14 @@ function summaryOf({ state, run }, { held, wasted }) {
   let cached = 0;
   for (const block of state.cached.keys()) if (!state.refCounts.has(block)) cached += 1;
   const free = Math.max(0, (run.config.num_blocks ?? 1) - 1 - used - cached);
+  const blocks = [`${count(used)} used`, `${count(shared)} of them shared`, `${count(cached)} cached`, `${count(free)} free`];
+  const brief = [`${count(used)} used (${count(shared)} shared)`, ...blocks.slice(2)];
   return [
-    `${count(used)} used`, `${count(shared)} of them shared`, `${count(cached)} cached`,
-    `${count(free)} free`, `${plural(wasted, "token slot")} empty in held blocks${share}`,
-  ].join(" · ");
+    [...blocks, `${plural(wasted, "token slot")} empty in held blocks${ofHeld}`],
+    [...brief, `${plural(wasted, "slot")} empty${share && ` (${share})`}`],
+    brief,
+    [blocks[0], ...blocks.slice(2)],
+  ].map((parts) => parts.join(" · "));
 }
 
 /** @param {Surface} surface @param {Scene} scene @param {Grid} grid @param {Holdings} holdings @param {number} block @param {boolean} evicted */
@@ -172,7 +179,10 @@ function drawBlock(surface, scene, grid, holdings, block, evicted) {
   } else surface.card(x, y, side, side, radius, theme.empty);
   const references = state.refCounts.get(block) ?? 0;
   if (references > 1) surface.card(x + 1, y + 1, side - 2, side - 2, radius, null, theme.text, cell > 12 ? 2 : 1);
-  if (held && cell >= size * 2) drawLabel(surface, request, references, x, y, side, size);
+  if (held && cell >= size * 2) {
+    const edge = (side * holdings.filled[block]) / (run.config.block_size ?? 1);
+    drawLabel(surface, scene, { request, references, x, y, side, edge });
+  }
   if (evicted) {
     surface.ctx.setLineDash([3, 2]);
     surface.card(x + 0.5, y + 0.5, side - 1, side - 1, radius, null, theme.warn, 2);
@@ -221,17 +231,19 @@ function drawHeld(surface, { theme, focus }, { x, y, side, radius, request, shar
   if (focus === request) surface.card(x + 0.5, y + 0.5, side - 1, side - 1, radius, null, theme.accent, 1.5);
 }
 
-/** @param {Surface} surface @param {number} request @param {number} references @param {number} x @param {number} y @param {number} side @param {number} size */
-function drawLabel(surface, request, references, x, y, side, size) {
+/** On a plate as far as the block is filled, so that a pattern does not run through it.
+ * @param {Surface} surface @param {Scene} scene @param {{request: number, references: number, x: number, y: number, side: number, edge: number}} block */
+function drawLabel(surface, { size, theme }, { request, references, x, y, side, edge }) {
   const look = lookOf(request);
   const label = references > 1 ? `×${references}` : String(request);
   const width = Math.min(side - 4, label.length * size * 0.6 + 4);
-  if (look.pattern !== "plain") {
-    surface.card(x + (side - width) / 2, y + side / 2 - size * 0.6, width, size * 1.2, 3, look.fill);
+  const left = (side - width) / 2;
+  const plate = Math.min(width, edge - left);
+  if (look.pattern !== "plain" && plate > 0) {
+    surface.card(x + left, y + side / 2 - size * 0.6, plate, size * 1.2, plate < width ? 0 : 3, look.fill);
   }
-  surface.text(label, x + side / 2, y + side / 2 + 0.5, {
-    size: size * 0.9, weight: 600, colour: look.ink, align: "center", max: side - 3,
-  });
+  const options = { size: size * 0.9, weight: 600, align: /** @type {const} */ ("center"), max: side - 3 };
+  surface.splitText(label, x + side / 2, y + side / 2 + 0.5, x + edge, [look.ink, theme.text], options);
 }
 
 /** @param {Scene} scene @param {Holdings} holdings @param {number} block */

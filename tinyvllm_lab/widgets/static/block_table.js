@@ -23,7 +23,7 @@ class BlockTable {
   metrics({ width, size, options }) {
     const left = size * 5.4;
     const chip = { w: size * 3, h: size * 1.9 };
-    return { left, chip, pitch: chip.h + size * 1.85, columns: Math.max(1, Math.floor((width - left) / (chip.w + 3))), top: size * 2.1, most: options.rows };
+    return { left, chip, pitch: chip.h + size * 2.15, columns: Math.max(1, Math.floor((width - left) / (chip.w + 3))), top: size * 2.1, most: options.rows };
   }
 
   /** Room for as many rows as there are seats, so that the page does not jump. @param {Scene} scene */
@@ -49,9 +49,9 @@ class BlockTable {
     const { left, pitch, columns, top } = this.metrics(scene);
     const { shown, hidden } = this.chosen(scene);
     const more = hidden > 0 ? ` · ${plural(hidden, "more table")}` : "";
-    surface.text(`logical block (entry of the table) → physical block (place in the pool)${more}`, 2, size * 0.8, {
-      size, colour: theme.soft, max: width - 4,
-    });
+    const heads = ["logical block (entry of the table) → physical block (place in the pool)", "table entry → block"];
+    const options = { size, colour: theme.soft, max: width - 4 };
+    surface.text(surface.roomFor(heads.map((head) => head + more), width - 4, options), 2, size * 0.8, options);
     if (shown.length === 0) {
       surface.text("No request holds a block at this step.", left, top + size * 1.4, { size, colour: theme.soft });
     }
@@ -103,7 +103,8 @@ class BlockTable {
     surface.card(x, y, w, h, 4, look.fill);
     surface.ctx.restore();
     const ink = share > 0.5 ? look.ink : theme.text;
-    surface.text(String(block), x + w / 2, y + h / 2, { size, weight: 600, colour: ink, align: "center", max: w - 4, mono: true });
+    const centred = { size, weight: 600, align: /** @type {const} */ ("center"), max: w - 4, mono: true };
+    surface.splitText(String(block), x + w / 2, y + h / 2, x + w * share, [look.ink, theme.text], centred);
     const references = state.refCounts.get(block) ?? 0;
     if (references > 1) {
       surface.card(x + 1, y + 1, w - 2, h - 2, 3, null, theme.text, 2);

@@ -4,6 +4,7 @@
 import { lookOf } from "./theme.js";
 
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
+const MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
 const TILE = 8; // px, side of a pattern's tile
 
 /** @typedef {import("./theme.js").Theme} Theme */
@@ -78,14 +79,35 @@ export class Surface {
   /** @param {string} text @param {number} x @param {number} y @param {TextOptions} [options] @returns {number} its width */
   text(text, x, y, options = {}) {
     const { ctx } = this;
-    const { size = 12, weight = 400, align = "left", base = "middle", max, mono } = options;
-    ctx.font = `${weight} ${size}px ${mono ? "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" : FONT}`;
+    const { align = "left", base = "middle", max } = options;
+    ctx.font = fontOf(options);
     ctx.textAlign = align;
     ctx.textBaseline = base;
     ctx.fillStyle = options.colour ?? this.theme?.text ?? "#000";
     const shown = max === undefined ? text : fitted(ctx, text, max);
     ctx.fillText(shown, x, y);
     return ctx.measureText(shown).width;
+  }
+
+  /** The first of some texts that is not too wide, else the last. @param {string[]} texts from long to short @param {number} max @param {TextOptions} options */
+  roomFor(texts, max, options) {
+    const { ctx } = this;
+    ctx.font = fontOf(options);
+    return texts.find((text) => ctx.measureText(text).width <= max) ?? texts[texts.length - 1];
+  }
+
+  /** A text on two colours: left of `edge` in one ink, right of it in another.
+   * @param {string} text @param {number} x @param {number} y @param {number} edge @param {[string, string]} inks @param {TextOptions} options */
+  splitText(text, x, y, edge, inks, options) {
+    const { ctx, width, height } = this;
+    inks.forEach((colour, side) => {
+      ctx.save();
+      ctx.beginPath();
+      ctx.rect(side ? edge : 0, 0, side ? width : edge, height);
+      ctx.clip();
+      this.text(text, x, y, { ...options, colour });
+      ctx.restore();
+    });
   }
 
   /** The fill of a request: its colour, with its pattern if there is room for one.
@@ -113,6 +135,11 @@ export class Surface {
     pattern.setTransform(new DOMMatrix().scale(TILE / tile.width));
     return pattern;
   }
+}
+
+/** @param {TextOptions} options */
+function fontOf({ size = 12, weight = 400, mono }) {
+  return `${weight} ${size}px ${mono ? MONO : FONT}`;
 }
 
 /** @param {CanvasRenderingContext2D} ctx @param {string} pattern */

@@ -13,8 +13,10 @@ import { capacityOf, count, duration, unitOf, usedOf } from "./words.js";
 /** @typedef {import("./series.js").Sample} Sample */
 
 /** @typedef {{colour: "first" | "second", points: [number, number][]}} Curve of the theme; row of the series and value */
+/** @typedef {{x: number, y: number, w: number, h: number}} Box */
 /** @typedef {{name: string, value: string, note: string, unit: string, curves: Curve[]}} Tile */
 
+const TILES = 5;
 const WINDOW_US = 1e6; // throughput is that of the last second
 const POINTS = 240; // of a line
 const REFRESH_MS = 250; // a growing run's lines are drawn anew so often
@@ -25,38 +27,40 @@ class MetricStrip {
     this.curves = null;
   }
 
-  /** @param {Scene} scene */
-  grid({ width, size }) {
-    const columns = Math.max(1, Math.min(5, Math.floor(width / (size * 15))));
-    return { columns, w: (width - (columns - 1) * size) / columns, h: size * 10.2 };
+  /** Where the tiles are: in rows that are equally full, give or take one. @param {{width: number, size: number}} scene @returns {Box[]} */
+  boxes({ width, size }) {
+    const fit = Math.max(1, Math.min(TILES, Math.floor(width / (size * 15))));
+    const columns = Math.ceil(TILES / Math.ceil(TILES / fit));
+    const h = size * 10.2;
+    return Array.from({ length: TILES }, (_, i) => {
+      const row = Math.floor(i / columns);
+      const inRow = Math.min(columns, TILES - row * columns);
+      const w = (width - (inRow - 1) * size) / inRow;
+      return { x: (i % columns) * (w + size), y: row * (h + size * 0.7), w, h };
+    });
   }
 
   /** @param {Scene} scene */
   height(scene) {
-    const { columns, h } = this.grid(scene);
-    return Math.ceil(5 / columns) * (h + scene.size * 0.7);
+    const last = this.boxes(scene)[TILES - 1];
+    return last.y + last.h + scene.size * 0.7;
   }
 
   /** @param {Surface} surface @param {Scene} scene */
   draw(surface, scene) {
-    const { columns, w, h } = this.grid(scene);
+    const boxes = this.boxes(scene);
     if (this.curves?.run !== scene.run) this.curves = new Curves(scene.run);
     this.curves.update();
-    tilesOf(scene, this.curves).forEach((tile, i) => {
-      const x = (i % columns) * (w + scene.size);
-      drawTile(surface, scene, tile, { x, y: Math.floor(i / columns) * (h + scene.size * 0.7), w, h });
-    });
+    tilesOf(scene, this.curves).forEach((tile, i) => drawTile(surface, scene, tile, boxes[i]));
     return this.curves.known !== scene.run.numSteps;
   }
 
   /** @param {number} x @param {number} y @param {Scene} scene */
   hit(x, y, scene) {
-    const { columns, w, h } = this.grid(scene);
-    const column = Math.floor(x / (w + scene.size));
-    const share = (x - column * (w + scene.size) - 6) / (w - 12);
-    const { run } = scene;
-    if (share < 0 || share > 1 || column >= columns || y > this.height(scene)) return null;
-    if (y % (h + scene.size * 0.7) < scene.size * 3) return null;
+    const { run, size } = scene;
+    const box = this.boxes(scene).find((b) => x >= b.x && x < b.x + b.w && y >= b.y && y < b.y + b.h);
+    const share = box && y - box.y >= size * 3 ? (x - box.x - 6) / (box.w - 12) : -1;
+    if (share < 0 || share > 1) return null;
     const step = run.firstStep + Math.round(share * (run.lastStep - run.firstStep));
     return { step, tip: `step ${count(step)}` };
   }
@@ -213,7 +217,7 @@ function latencyTile(name, about, times, step, curves) {
   };
 }
 
-/** @param {Surface} surface @param {Scene} scene @param {Tile} tile @param {{x: number, y: number, w: number, h: number}} box */
+/** @param {Surface} surface @param {Scene} scene @param {Tile} tile @param {Box} box */
 function drawTile(surface, scene, tile, { x, y, w, h }) {
   const { size, theme, run, step } = scene;
   surface.card(x, y, w, h, 6, theme.panel);
@@ -224,14 +228,14 @@ function drawTile(surface, scene, tile, { x, y, w, h }) {
   const rows = Math.max(run.numSteps - run.firstStep, 1);
   const top = Math.max(...tile.curves.flatMap(({ points }) => points.map(([, v]) => v)), 0) || 1;
   surface.line(chart.x, chart.y + chart.h, chart.x + chart.w, chart.y + chart.h, theme.line);
-  const shown = tile.unit === "s" ? duration(top) : `${count(Math.round(top))} ${tile.unit}`;
+  const shown = tile.unit === "s" ? duration(top) : `${count(Math.round(top))} ${tile.unit}`.trim();
   surface.text(`max ${shown}`, chart.x + chart.w, chart.y - size * 0.35, { size: size * 0.78, colour: theme.soft, align: "right" });
   for (const { colour, points } of tile.curves) drawLine(surface, chart, points, rows, top, theme[colour]);
   const now = chart.x + (chart.w * (step - run.firstStep)) / Math.max(rows - 1, 1);
   surface.rect(Math.min(now, chart.x + chart.w - 1.5), chart.y, 1.5, chart.h, theme.text);
 }
 
-/** @param {Surface} surface @param {{x: number, y: number, w: number, h: number}} chart @param {[number, number][]} points @param {number} rows @param {number} top @param {string} colour */
+/** @param {Surface} surface @param {Box} chart @param {[number, number][]} points @param {number} rows @param {number} top @param {string} colour */
 function drawLine({ ctx }, chart, points, rows, top, colour) {
   ctx.beginPath();
   for (const [row, value] of points) {
