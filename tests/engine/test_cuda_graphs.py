@@ -169,6 +169,39 @@ def test_what_reads_back_to_the_host_cannot_be_captured(tiny):
     assert not engine.has_work
 
 
+@pytest.mark.needs("cxx")
+def test_after_a_capture_that_failed_all_sizes_are_captured_again(tiny):
+    """They share cuBLAS's workspace with the one that failed."""
+
+    class Failing(Recorder):
+        def capture(self, run):
+            if len(self.graphs) == 1 and not self.failed:
+                self.failed = True
+                raise RuntimeError("capture_end")
+            return super().capture(run)
+
+    recorder = Failing()
+    recorder.failed = False
+    config = EngineConfig(block_size=BLOCK)
+    executor = TorchExecutor(tiny, config, kernels="cpu", cuda_graphs=recorder)
+    engine = Engine(config, executor)
+    params = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
+
+    def answer(*prompts):
+        requests = [engine.add_request(ids, params) for ids in prompts]
+        while engine.has_work:
+            engine.step()
+        return [r.output_token_ids for r in requests]
+
+    first = answer([5, 6])
+    with pytest.raises(StepFailed, match="capture_end"):
+        answer([5, 6], [7, 8])
+    assert executor.graphs.captured == []
+    assert answer([5, 6]) == first
+    assert answer([5, 6], [7, 8])[0] == first[0]
+    assert executor.graphs.captured == [1, 2]
+
+
 def test_the_double_bakes_in_what_the_host_computed():
     """Or it would prove nothing: a length that Python reads is the recording's for ever."""
     x, length = torch.ones(4), [2]

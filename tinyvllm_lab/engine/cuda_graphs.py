@@ -225,13 +225,16 @@ class DecodeGraphs:
         return graph.output[:n].clone()  # the next replay overwrites it
 
     def close(self) -> None:
-        """Drop the graphs, with their memory."""
+        """Drop the graphs, all at once, with their memory."""
         self._graphs.clear()
 
     def _capture(self, buffers: DecodeBuffers) -> Graph:
         try:
             return self._recorder.capture(lambda: self._run(buffers))
         except Exception as error:
+            # The graph that failed may take along cuBLAS's workspace, which torch keeps by stream
+            # and all of them share (pytorch/pytorch issue 193402).
+            self._graphs.clear()
             # Torch reports that the capture has failed; why, is what was raised before.
             cause = error.__context__ or error
             raise EngineError(

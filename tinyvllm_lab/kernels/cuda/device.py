@@ -134,8 +134,8 @@ class EngineStream:
     def close(self) -> None:
         """Wait for the stream, and leave it to the next `EngineStream`. Safe to call twice.
 
-        For each stream that cuBLAS has worked in, torch keeps a workspace (32 MiB on Hopper) until
-        the process ends: so there should not be a new stream for each engine.
+        For each stream that cuBLAS has worked in, torch keeps a workspace (32 MiB on Hopper):
+        there should not be a new stream for each engine (pytorch/pytorch issue 99196).
         """
         if self._stream is not None:
             self.synchronize()
