@@ -60,8 +60,10 @@ class ContiguousStrip {
     const strip = stripOf(state, capacityOf(run));
     const texts = summaryOf(strip);
     this.strip = strip;
-    this.summary = `${texts.join(". ")}.`;
-    texts.forEach((text, row) => surface.text(text, 2, size * (0.75 + 1.35 * row), words));
+    this.summary = `${texts.map(([long]) => long).join(". ")}.`;
+    texts.forEach((choices, row) => {
+      surface.text(surface.roomFor(choices, words.max, words), 2, size * (0.75 + 1.35 * row), words);
+    });
     drawHoles(surface, scene, strip, lines);
     for (const region of strip.regions) drawRegion(surface, scene, region, lines);
     drawMoves(surface, scene, strip, lines);
@@ -101,15 +103,22 @@ class ContiguousStrip {
   }
 }
 
-/** What is held and what is free, each with its waste. @param {Strip} strip */
+/** What is held and what is free, each with its waste, from long to short. @param {Strip} strip */
 function summaryOf({ regions, holes, capacity, held, internal, free, largest, external }) {
   const share = held ? ` (${((100 * internal) / held).toFixed(1)}%)` : "";
   const most = largest ? `, the largest ${count(largest.length)}` : "";
+  const by = `held by ${plural(regions.length, "region")}`;
+  const inHoles = `${count(free)} free in ${plural(holes.length, "hole")}`;
   return [
-    `${count(held)} of ${plural(capacity, "token slot")} held by ${plural(regions.length, "region")}` +
-      ` · internal waste: ${count(internal)} of them are empty${share}`,
-    `${count(free)} free in ${plural(holes.length, "hole")}${most}` +
-      ` · external waste: ${count(external)} outside the largest`,
+    [
+      `${count(held)} of ${plural(capacity, "token slot")} ${by} · internal waste: ${count(internal)} of them are empty${share}`,
+      `${count(held)} of ${plural(capacity, "slot")} ${by} · ${count(internal)} empty${share}`,
+      `${count(held)} of ${plural(capacity, "slot")} held · ${count(internal)} empty`,
+    ],
+    [
+      `${inHoles}${most} · external waste: ${count(external)} outside the largest`,
+      `${inHoles}${most} · ${count(external)} outside it`, `${inHoles}${most}`,
+    ],
   ];
 }
 

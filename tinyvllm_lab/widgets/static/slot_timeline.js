@@ -47,11 +47,11 @@ class SlotTimeline {
     for (let slot = 0; slot < layout.rows; slot++) {
       drawStays(surface, scene, layout, slot);
       drawWork(surface, scene, layout, slot);
-      drawLabels(surface, scene, layout, slot);
     }
     drawMarks(surface, scene, layout);
     drawBatch(surface, scene, layout);
     drawFuture(surface, scene, layout);
+    for (let slot = 0; slot < layout.rows; slot++) drawLabels(surface, scene, layout, slot);
     ctx.restore();
     drawAxis(surface, scene, layout);
   }
@@ -164,7 +164,7 @@ function drawWork(surface, { run, focus }, layout, slot) {
 }
 
 /** @param {Surface} surface @param {Scene} scene @param {Layout} layout @param {number} slot */
-function drawLabels(surface, { run, size, width }, layout, slot) {
+function drawLabels(surface, { run, size, width, step, theme }, layout, slot) {
   const { row, top, left } = layout;
   if (row < size * 1.1) return;
   for (const { request, start, end } of visible(run.series.stays.get(slot), layout)) {
@@ -174,9 +174,11 @@ function drawLabels(surface, { run, size, width }, layout, slot) {
     const needs = label.length * size * 0.6 + 4;
     if (room < needs) continue;
     const look = lookOf(request);
-    surface.card(x, top + slot * row + (row - size * 1.15) / 2, needs, size * 1.15, 3, look.fill);
+    const isToCome = start > step; // as pale as its bar
+    const plate = isToCome ? mix(look.fill, theme.page, 0.72) : look.fill;
+    surface.card(x, top + slot * row + (row - size * 1.15) / 2, needs, size * 1.15, 3, plate);
     surface.text(label, x + 2, top + slot * row + row / 2 + 0.5, {
-      size: size * 0.88, weight: 650, colour: look.ink, max: needs,
+      size: size * 0.88, weight: 650, colour: isToCome ? theme.text : look.ink, max: needs,
     });
   }
 }
@@ -250,7 +252,7 @@ function drawAxis(surface, { size, theme, width, step }, layout) {
       surface.text(count(tick), x, y + size * 1.1, { size: size * 0.9, colour: theme.soft, align: "center" });
     }
   }
-  surface.text("step", left - size * 0.4, y + size * 1.1, { size: size * 0.9, colour: theme.soft, align: "right" });
+  surface.text("step", left - size * 0.8, y + size * 1.1, { size: size * 0.9, colour: theme.soft, align: "right" });
   const now = Math.max(left + size * 2, Math.min(xOf(layout, step) + pitch / 2, width - size * 2));
   surface.card(now - size * 2, y + size * 1.8, size * 4, size * 1.3, 3, theme.text);
   surface.text(count(step), now, y + size * 2.47, { size: size * 0.9, weight: 600, colour: theme.page, align: "center" });
