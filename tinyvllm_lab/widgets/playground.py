@@ -77,10 +77,8 @@ class Playground(Displayed, ipywidgets.HBox):
         self._running_settings: PlaygroundSettings | None = None
         self.status = ipywidgets.HTML(layout=ipywidgets.Layout(min_height="3.6em"))
         self.code = ipywidgets.Textarea(layout=ipywidgets.Layout(display="none", height="220px"))
-        left = ipywidgets.VBox(
-            [self._buttons(), self._tabs(), self.status, self._files(), self.code],
-            layout=ipywidgets.Layout(flex="0 0 420px", min_width="300px"),
-        )
+        parts = [self._buttons(), self._tabs(), self.status, self._files(), self.code]
+        left = ipywidgets.VBox(parts).add_class(f"tvl-knobs-{size}")
         right = ipywidgets.Box([self.page], layout=ipywidgets.Layout(flex="1 1 560px"))
         layout = ipywidgets.Layout(flex_flow="row wrap", align_items="flex-start")
         super().__init__([left, right], layout=layout)
