@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tinyvllm_lab.cache.kv import KVCache
-from tinyvllm_lab.engine.batch import CachedBatch
+from tinyvllm_lab.engine.batch import CachedBatch, gathers_of
 from tinyvllm_lab.model.layers import batched_decode_attention, fused_causal_attention
 
 
@@ -21,12 +21,13 @@ class CachedAttention:
 
     def __init__(self, kv: KVCache, batch: CachedBatch) -> None:
         self.kv, self.batch = kv, batch
+        self.gathers = gathers_of(batch, kv.key.dtype)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """See `AttentionBackend.attend`."""
         self.kv.write(layer, self.batch.slots, k, v)
         parts = [self._decodes(layer, q)] if self.batch.num_decodes else []
-        for prefill in self.batch.prefills:
+        for prefill in self.gathers.prefills:
             keys, values = self.kv.read(layer, prefill.slots)  # [context, num_kv_heads, head_dim]
             queries = q[prefill.first : prefill.last]
             parts.append(fused_causal_attention(queries, keys, values, prefill.mask))
@@ -35,6 +36,6 @@ class CachedAttention:
         )  # [num_tokens, num_heads, head_dim]
 
     def _decodes(self, layer: int, q: Tensor) -> Tensor:
-        keys, values = self.kv.read(layer, self.batch.decode_slots)  # [sequences, context, kv, dim]
-        queries = q[: self.batch.num_decodes]
-        return batched_decode_attention(queries, keys, values, self.batch.decode_mask)
+        slots, mask = self.gathers.decode_slots, self.gathers.decode_mask
+        keys, values = self.kv.read(layer, slots)  # [sequences, context, num_kv_heads, head_dim]
+        return batched_decode_attention(q[: self.batch.num_decodes], keys, values, mask)

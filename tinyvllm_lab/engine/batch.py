@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -48,20 +48,6 @@ class RaggedTokens:
 
 
 @dataclass(slots=True)
-class Prefill:
-    """Several tokens of one sequence: `[first, last)` of the batch.
-
-    `slots`, `[context]`, hold the keys and values up to the last of them. `mask` is None where the
-    chunk begins at position 0.
-    """
-
-    first: int
-    last: int
-    slots: Tensor
-    mask: Tensor | None
-
-
-@dataclass(slots=True)
 class BlockTables:
     """What kernels that follow block tables by themselves need to know of a batch (chapter 11).
 
@@ -88,19 +74,46 @@ class CachedBatch:
         tokens: the batch.
         slots: `[num_tokens]`: where each token's key and value are written.
         num_decodes: so many sequences, at the front, have one token each.
-        decode_slots: `[num_decodes, context]`: what they read, padded to the longest.
-        decode_mask: `[num_decodes, context]`: 0, or -inf on the padding; None without padding.
-        prefills: the other sequences.
+        contexts: `[sequences]`: tokens of each sequence, those of this step among them.
+        slot_table: `[sequences, longest context]`: where each sequence's tokens lie, on the host.
         tables: the same for kernels; None where the KV memory is not paged.
     """
 
     tokens: RaggedTokens
     slots: Tensor
     num_decodes: int
+    contexts: IntArray
+    slot_table: IntArray
+    tables: BlockTables | None
+
+
+@dataclass(slots=True)
+class Prefill:
+    """Several tokens of one sequence: `[first, last)` of the batch.
+
+    `slots`, `[context]`, hold the keys and values up to the last of them. `mask` is None where the
+    chunk begins at position 0.
+    """
+
+    first: int
+    last: int
+    slots: Tensor
+    mask: Tensor | None
+
+
+@dataclass(slots=True)
+class Gathers:
+    """What attention without block tables must copy together before it can compute.
+
+    Attributes:
+        decode_slots: `[num_decodes, context]`: what they read, padded to the longest.
+        decode_mask: `[num_decodes, context]`: 0, or -inf on the padding; None without padding.
+        prefills: the other sequences.
+    """
+
     decode_slots: Tensor
     decode_mask: Tensor | None
-    prefills: list[Prefill] = field(default_factory=list)
-    tables: BlockTables | None = None
+    prefills: list[Prefill]
 
 
 def ragged_tokens(
@@ -131,15 +144,13 @@ def ragged_tokens(
     )
 
 
-def cached_batch(
-    plan: StepPlan, kv: KVCache, dtype: torch.dtype, device: torch.device
-) -> CachedBatch:
+def cached_batch(plan: StepPlan, kv: KVCache, device: torch.device) -> CachedBatch:
     """The plan's own tokens, with slots for their keys and values and for all that they attend to.
 
     Args:
         plan: not empty.
         kv: answers which slots a request's tokens have.
-        dtype, device: of the model: masks are added to its scores.
+        device: of the model.
     """
     # Sequences with one token first: their attention is computed in one batch.
     rows = sorted(range(len(plan.requests)), key=lambda row: plan.num_tokens[row] > 1)
@@ -150,22 +161,29 @@ def cached_batch(
     requests = [plan.requests[row] for row in rows]
     table = kv.slot_table(requests, int(contexts.max()))
     slots = table[np.repeat(np.arange(len(rows)), lens), tokens.host_positions]  # [num_tokens]
-    num_decodes = lens.count(1)
-    decode_slots, decode_mask = _decode_context(table[:num_decodes], contexts[:num_decodes], dtype)
-    prefills = []
-    for i in range(num_decodes, len(rows)):
-        mask = causal_mask(lens[i], int(contexts[i]), dtype, device) if starts[i] else None
-        read = torch.from_numpy(table[i, : contexts[i]]).to(device)  # [context]
-        prefills.append(Prefill(int(tokens.first[i]), int(tokens.last[i]) + 1, read, mask))
     return CachedBatch(
         tokens,
         torch.from_numpy(slots).to(device),
-        num_decodes,
-        decode_slots.to(device),
-        None if decode_mask is None else decode_mask.to(device),
-        prefills,
+        lens.count(1),
+        contexts,
+        table,
         _block_tables(kv, requests, contexts, lens, device) if isinstance(kv, PagedKV) else None,
     )
+
+
+def gathers_of(batch: CachedBatch, dtype: torch.dtype) -> Gathers:
+    """Slots to read and masks for a batch; `dtype` is the scores', to which masks are added."""
+    device, n = batch.slots.device, batch.num_decodes
+    slots, mask = _decode_context(batch.slot_table[:n], batch.contexts[:n], dtype)
+    prefills = []
+    for i in range(n, len(batch.contexts)):
+        first, end = int(batch.tokens.first[i]), int(batch.tokens.last[i]) + 1
+        context = int(batch.contexts[i])
+        read = torch.from_numpy(batch.slot_table[i, :context]).to(device)  # [context]
+        is_first_chunk = context == end - first
+        future = None if is_first_chunk else causal_mask(end - first, context, dtype, device)
+        prefills.append(Prefill(first, end, read, future))
+    return Gathers(slots.to(device), None if mask is None else mask.to(device), prefills)
 
 
 def _block_tables(

@@ -205,7 +205,7 @@ class TorchExecutor:
             lens = [plan.starts[row] + plan.num_tokens[row] for row in rows]
             tokens = ragged_tokens(plan, rows, [0] * len(rows), lens, device)
             return tokens, CausalAttention(lens, fused_causal_attention)
-        batch = cached_batch(plan, self.kv, self.model.dtype, device)
+        batch = cached_batch(plan, self.kv, device)
         return batch.tokens, self._attention(self.kv, batch)
 
     def _count(self, tokens: int, attended: int, sampled: int) -> None:
