@@ -27,6 +27,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from tinyvllm_lab.errors import KernelError
+
 HERE = Path(__file__).resolve().parent
 KERNEL_TESTS = HERE.parent / "kernels"
 BESIDES = ("kernels/fake_driver", "kernels", "engine", "model", "bench")  # of which we use modules
@@ -104,7 +106,8 @@ def check(dry: bool) -> dict[str, Any]:
         used = gpu_card.datasheet(report["card"]["name"]) or measured
         before = gpu_card.clocks()
         report["empty_us"] = watch.empty_us
-        report["kernels"] = list(kernels(watch, used, device, dry))
+        broken: list[str] = []
+        report["kernels"] = list(kernels(watch, used, device, dry, broken))
         report["clocks"] = {"before": before, "after": gpu_card.clocks()}
         del watch
     report["peaks"] = {
@@ -113,7 +116,7 @@ def check(dry: bool) -> dict[str, Any]:
     }
     engine = check_engine(device, dry)
     report["engine"] = engine.to_json()
-    report["problems"] = [*problems_of(report), *engine.problems()]
+    report["problems"] = [*broken, *problems_of(report), *engine.problems()]
     return report
 
 
@@ -185,8 +188,13 @@ def _counts(xml: Path) -> dict[str, Any]:
 
 
 # ---- kernels ------------------------------------------------------------------------------------
-def kernels(watch: Any, peaks: Any, device: str, dry: bool) -> Iterator[dict[str, Any]]:
-    """Every version of every operation, in both types: its error and its time."""
+def kernels(
+    watch: Any, peaks: Any, device: str, dry: bool, broken: list[str]
+) -> Iterator[dict[str, Any]]:
+    """Every version of every operation, in both types: its error and its time.
+
+    What cannot be built or launched is named in `broken`, and the others go on.
+    """
     from gpu_cases import LADDERS, SMALL, Maker, Sizes
     from ops_harness import DTYPES
 
@@ -203,7 +211,10 @@ def kernels(watch: Any, peaks: Any, device: str, dry: bool) -> Iterator[dict[str
             for arg, copy in zip(case.args, kept, strict=True):
                 if isinstance(arg, torch.Tensor):
                     arg.copy_(copy)
-            yield _measure(watch, peaks, op, version, dtype, case) | {"torch_us": torch_us}
+            try:
+                yield _measure(watch, peaks, op, version, dtype, case) | {"torch_us": torch_us}
+            except KernelError as error:
+                broken.append(f"{op} {version} {dtype}: {error}")
 
 
 def _measure(
