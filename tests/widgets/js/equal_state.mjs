@@ -4,6 +4,8 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
 
+import { BlockPixels } from "../../../tinyvllm_lab/widgets/static/block_pixels.js";
+import { holdingsOf } from "../../../tinyvllm_lab/widgets/static/kv.js";
 import { Run } from "../../../tinyvllm_lab/widgets/static/replayer.js";
 import { decodeRun } from "../../../tinyvllm_lab/widgets/static/trace.js";
 
@@ -21,9 +23,31 @@ function plain(state) {
   return parts;
 }
 
+/** Counters that the rules keep, counted anew. */
+function checkCounters({ refCounts, cached, numShared, numCachedFree }) {
+  assert.equal(numShared, [...refCounts.values()].filter((n) => n > 1).length);
+  assert.equal(numCachedFree, [...cached.keys()].filter((block) => !refCounts.has(block)).length);
+}
+
+/** Colours that change with the events are those that a new picture has. */
+const moved = new BlockPixels();
+function checkPixels(step, state, place) {
+  const theme = { page: place % 97 ? "#ffffff" : "#111418", empty: "#e6e8ec" };
+  const scene = { run, step, state, theme, focus: place % 31 ? null : 3 };
+  const holdings = holdingsOf(run, state);
+  const pixels = new Uint32Array(holdings.owner.length);
+  moved.update(scene, holdings, shown);
+  new BlockPixels().update(scene, holdings, pixels);
+  assert.deepEqual(shown, pixels, `colours of step ${step}`);
+}
+const shown = new Uint32Array(run.config.num_blocks ?? 0);
+
 function check(place) {
   const [step, state] = expected[place];
-  assert.deepEqual(plain(run.at(step).toDict()), plain(state), `step ${step}`);
+  const found = run.at(step);
+  assert.deepEqual(plain(found.toDict()), plain(state), `step ${step}`);
+  checkCounters(found);
+  if (shown.length) checkPixels(step, found, place);
 }
 
 assert.equal(expected.at(-1)[0], run.lastStep);

@@ -273,8 +273,7 @@ function drawGauges(surface, scene, layout) {
     phases.map((n, phase) => [n / (budget || 1), PHASE_COLOURS[phase]]));
   const capacity = capacityOf(run);
   const used = usedOf(run, state);
-  let cached = 0;
-  for (const block of state.cached.keys()) if (!state.refCounts.has(block)) cached += 1;
+  const cached = state.numCachedFree;
   const text = `${count(used)} of ${plural(capacity, unitOf(run))}`;
   const more = cached ? [`${text}, ${count(cached)} more cached`] : [];
   drawGauge(surface, scene, half + layout.gap, top, half, "KV memory", [...more, text, `${count(used)} used`],

@@ -1,21 +1,21 @@
 // @ts-check
 /** The block map: every block of the KV pool, coloured by the request that holds it. */
 
+import { BlockPixels, FADED } from "./block_pixels.js";
+import { Surface } from "./draw.js";
 import { KIND } from "./events.js";
 import { holdingsOf } from "./kv.js";
 import { definePanel, requestSwatch } from "./panel.js";
-import { COLOURS, lookOf, mix, rgb } from "./theme.js";
+import { COLOURS, lookOf, mix } from "./theme.js";
 import { capacityOf, count, nameOf, plural, unitOf } from "./words.js";
 
 /** @typedef {import("./panel.js").Scene} Scene */
-/** @typedef {import("./draw.js").Surface} Surface */
 /** @typedef {import("./kv.js").Holdings} Holdings */
 /** @typedef {{columns: number, rows: number, cell: number, top: number}} Grid */
 
 const LARGEST = 34; // px, side of a block
 const SMALLEST_DRAWN = 12; // below: one pixel a block, scaled up
 const SMALLEST_LINED = 4; // below: no lines between the blocks
-const FADED = 0.72; // share of the page in the colour of a cached block
 
 class BlockMap {
   constructor() {
@@ -23,6 +23,14 @@ class BlockMap {
     this.holdings = null;
     this.summary = "";
     this.pixels = document.createElement("canvas");
+    /** @type {ImageData | null} */
+    this.image = null;
+    this.colours = new BlockPixels();
+    /** @type {Surface | null} */
+    this.layer = null;
+    this.layerKey = "";
+    /** @type {string[]} of the blocks in the layer */
+    this.looks = [];
   }
 
   /** @param {Scene} scene */
@@ -57,35 +65,47 @@ class BlockMap {
       if (grid.cell >= SMALLEST_LINED) drawSmallMarks(surface, scene, grid, holdings);
       return;
     }
-    const evicted = evictedIn(scene);
-    for (let block = 0; block < holdings.owner.length; block++) {
-      drawBlock(surface, scene, grid, holdings, block, evicted.has(block));
-    }
+    this.drawBlocks(surface, scene, grid, holdings);
   }
 
   /** @param {Surface} surface @param {Scene} scene @param {Grid} grid @param {Holdings} holdings */
-  drawPixels(surface, scene, grid, { owner }) {
+  drawPixels(surface, scene, grid, holdings) {
     const { columns, rows, cell, top } = grid;
-    const { state, theme, focus } = scene;
     const { pixels } = this;
-    pixels.width = columns;
-    pixels.height = rows;
     const ctx = /** @type {CanvasRenderingContext2D} */ (pixels.getContext("2d"));
-    const image = ctx.createImageData(columns, rows);
-    const colours = new Uint32Array(image.data.buffer);
-    const palette = COLOURS.map((c) => packed(c));
-    const dimmed = COLOURS.map((c) => packed(mix(c, theme.page, FADED)));
-    colours.fill(packed(theme.empty), 1, owner.length);
-    for (const [block, request] of state.cached) colours[block] = dimmed[request % COLOURS.length];
-    for (let block = 0; block < owner.length; block++) {
-      const request = owner[block];
-      if (request < 0) continue;
-      const stands = focus === null || focus === request;
-      colours[block] = (stands ? palette : dimmed)[request % COLOURS.length];
+    if (this.image?.width !== columns || this.image.height !== rows) {
+      Object.assign(pixels, { width: columns, height: rows });
+      this.image = ctx.createImageData(columns, rows);
+      this.colours = new BlockPixels();
     }
-    ctx.putImageData(image, 0, 0);
+    this.colours.update(scene, holdings, new Uint32Array(this.image.data.buffer));
+    ctx.putImageData(this.image, 0, 0);
     surface.ctx.imageSmoothingEnabled = false;
     surface.ctx.drawImage(pixels, 0, top, columns * cell, rows * cell);
+  }
+
+  /** Large blocks are kept in a picture of their own; those are drawn again that look different.
+   * @param {Surface} surface @param {Scene} scene @param {Grid} grid @param {Holdings} holdings */
+  drawBlocks(surface, scene, grid, holdings) {
+    const { width, size, theme } = scene;
+    const { height, scale } = surface;
+    const key = [grid.columns, grid.cell, width, height, size, scale, theme.page].join();
+    this.layer ??= new Surface(document.createElement("canvas"));
+    if (key !== this.layerKey) {
+      this.layer.begin(width, height, theme);
+      this.layerKey = key;
+      this.looks.length = 0;
+    }
+    const evicted = evictedIn(scene);
+    for (let block = 0; block < holdings.owner.length; block++) {
+      const look = lookOfBlock(scene, holdings, block, evicted);
+      if (look === this.looks[block]) continue;
+      this.looks[block] = look;
+      const y = grid.top + Math.floor(block / grid.columns) * grid.cell;
+      this.layer.ctx.clearRect((block % grid.columns) * grid.cell, y, grid.cell, grid.cell);
+      drawBlock(this.layer, scene, grid, holdings, block, evicted.has(block));
+    }
+    surface.ctx.drawImage(this.layer.canvas, 0, 0, width, height);
   }
 
   /** @param {number} x @param {number} y @param {Scene} scene */
@@ -118,18 +138,18 @@ class BlockMap {
   }
 }
 
-/** @param {string} hex a canvas pixel, as the machine's bytes have it */
-function packed(hex) {
-  const [r, g, b] = rgb(hex);
-  return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
-}
-
 /** @param {Scene} scene */
 function evictedIn({ run, step }) {
-  const blocks = new Set();
-  if (run.numSteps === 0) return blocks;
-  for (const [kind, block] of run.eventsOf(step)) if (kind === KIND.BLOCK_EVICT) blocks.add(block);
-  return blocks;
+  return new Set(run.numSteps ? run.firstsOf(step, KIND.BLOCK_EVICT) : []);
+}
+
+/** Everything on which the picture of a block depends. @param {Scene} scene @param {Holdings} holdings @param {number} block @param {Set<number>} evicted */
+function lookOfBlock({ state, focus }, { owner, filled }, block, evicted) {
+  const cachedBy = state.cached.get(block);
+  const request = owner[block];
+  const who = request >= 0 ? request : cachedBy;
+  const stands = focus === null ? 0 : focus === who ? 1 : 2;
+  return `${request},${filled[block]},${state.refCounts.get(block)},${cachedBy},${stands},${evicted.has(block)}`;
 }
 
 /** From long to short. @param {Scene} scene @param {Holdings} holdings */
@@ -140,11 +160,8 @@ function summariesOf({ state, run }, { held, wasted }) {
     const of = `${count(held)} of ${plural(capacityOf(run), "token slot")} held by regions`;
     return [`${of} · ${count(wasted)} empty in them${ofHeld}`, of];
   }
+  const { numShared: shared, numCachedFree: cached } = state;
   const used = state.refCounts.size;
-  let shared = 0;
-  for (const references of state.refCounts.values()) if (references > 1) shared += 1;
-  let cached = 0;
-  for (const block of state.cached.keys()) if (!state.refCounts.has(block)) cached += 1;
   const free = Math.max(0, (run.config.num_blocks ?? 1) - 1 - used - cached);
   const blocks = [`${count(used)} used`, `${count(shared)} of them shared`, `${count(cached)} cached`, `${count(free)} free`];
   const brief = [`${count(used)} used (${count(shared)} shared)`, ...blocks.slice(2)];
@@ -210,7 +227,7 @@ function drawSmallMarks(surface, scene, { cell, columns, rows, top }, { owner, f
   }
   for (let column = 1; column <= columns; column++) surface.rect(column * cell - 1, top, 1, rows * cell, theme.page);
   for (let row = 1; row <= rows; row++) surface.rect(0, top + row * cell - 1, columns * cell, 1, theme.page);
-  for (const [block, references] of state.refCounts) if (references > 1) mark(block, theme.text);
+  if (state.numShared) for (const [block, references] of state.refCounts) if (references > 1) mark(block, theme.text);
   for (const block of evictedIn(scene)) mark(block, theme.warn);
 }
 

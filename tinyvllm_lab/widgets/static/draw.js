@@ -6,6 +6,7 @@ import { lookOf } from "./theme.js";
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
 const MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
 const TILE = 8; // px, side of a pattern's tile
+const MOST_WIDTHS = 2000; // texts whose width is remembered
 
 /** @typedef {import("./theme.js").Theme} Theme */
 /** @typedef {{size?: number, weight?: number, colour?: string, align?: CanvasTextAlign, base?: CanvasTextBaseline, max?: number, mono?: boolean}} TextOptions */
@@ -22,6 +23,8 @@ export class Surface {
     this.theme = null;
     /** @type {Map<string, CanvasPattern>} */
     this.patterns = new Map();
+    /** @type {Map<string, number>} of texts that were drawn, by font and text */
+    this.widths = new Map();
   }
 
   /** @param {number} width @param {number} height @param {Theme} theme */
@@ -80,13 +83,26 @@ export class Surface {
   text(text, x, y, options = {}) {
     const { ctx } = this;
     const { align = "left", base = "middle", max } = options;
-    ctx.font = fontOf(options);
+    const font = fontOf(options);
+    ctx.font = font;
     ctx.textAlign = align;
     ctx.textBaseline = base;
     ctx.fillStyle = options.colour ?? this.theme?.text ?? "#000";
-    const shown = max === undefined ? text : fitted(ctx, text, max);
+    const fits = max === undefined || this.widthOf(text, font) <= max;
+    const shown = fits ? text : fitted(ctx, text, max);
     ctx.fillText(shown, x, y);
-    return ctx.measureText(shown).width;
+    return this.widthOf(shown, font);
+  }
+
+  /** Measuring takes longer than drawing, and labels repeat. @param {string} text @param {string} font the context's */
+  widthOf(text, font) {
+    const key = font + text;
+    let width = this.widths.get(key);
+    if (width === undefined) {
+      if (this.widths.size >= MOST_WIDTHS) this.widths.clear();
+      this.widths.set(key, (width = this.ctx.measureText(text).width));
+    }
+    return width;
   }
 
   /** The first of some texts that is not too wide, else the last. @param {string[]} texts from long to short @param {number} max @param {TextOptions} options */

@@ -42,18 +42,26 @@ function compute(run, state) {
       held += record.region[1];
       full += Math.min(record.region[1], record.numComputed);
     }
-    record.table.forEach((block, place) => {
-      if (block >= total || block < 0) return;
-      const tokens = Math.max(0, Math.min(size, record.numComputed - place * size));
-      if (owner[block] === -1) {
-        owner[block] = request;
-        index[block] = place;
-      }
-      filled[block] = Math.max(filled[block], tokens);
-    });
+    holdTable(owner, filled, index, request, record.table, record.numComputed, size);
   }
   const waste = held ? { held, wasted: held - full } : wasteOf(owner, filled, size);
   return { owner, filled, index, ...waste };
+}
+
+/** Runs for every held block in every picture: a plain loop.
+ * @param {Int32Array} owner @param {Int32Array} filled @param {Int32Array} index @param {number} request @param {number[]} table @param {number} computed @param {number} size */
+function holdTable(owner, filled, index, request, table, computed, size) {
+  let left = computed; // tokens that lie in this block and those behind it
+  for (let place = 0; place < table.length; place++, left -= size) {
+    const block = table[place];
+    if (block < 0 || block >= owner.length) continue;
+    if (owner[block] === -1) {
+      owner[block] = request;
+      index[block] = place;
+    }
+    const tokens = left > size ? size : left;
+    if (tokens > filled[block]) filled[block] = tokens;
+  }
 }
 
 /** Requests that may hold memory: those in seats first, by seat. @param {EngineState} state */

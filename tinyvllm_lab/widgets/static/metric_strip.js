@@ -3,7 +3,7 @@
 
 import { holdingsOf } from "./kv.js";
 import { definePanel } from "./panel.js";
-import { countUpTo } from "./series.js";
+import { countBelow, countUpTo } from "./series.js";
 import { capacityOf, count, duration, unitOf, usedOf } from "./words.js";
 
 /** @typedef {import("./panel.js").Scene} Scene */
@@ -19,7 +19,6 @@ import { capacityOf, count, duration, unitOf, usedOf } from "./words.js";
 const TILES = 5;
 const WINDOW_US = 1e6; // throughput is that of the last second
 const POINTS = 240; // of a line
-const REFRESH_MS = 250; // a growing run's lines are drawn anew so often
 
 class MetricStrip {
   constructor() {
@@ -52,7 +51,6 @@ class MetricStrip {
     if (this.curves?.run !== scene.run) this.curves = new Curves(scene.run);
     this.curves.update();
     tilesOf(scene, this.curves).forEach((tile, i) => drawTile(surface, scene, tile, boxes[i]));
-    return this.curves.known !== scene.run.numSteps;
   }
 
   /** @param {number} x @param {number} y @param {Scene} scene */
@@ -126,8 +124,7 @@ class Curves {
   /** @param {Run} run */
   constructor(run) {
     this.run = run;
-    this.known = -1;
-    this.drawn = -Infinity; // when, in ms
+    this.known = -1; // steps that the lines know of
     this.ttft = new Percentiles(run.series.ttft);
     this.tpot = new Percentiles(run.series.tpot);
     /** @type {Curve[][]} by tile */
@@ -137,10 +134,8 @@ class Curves {
   update() {
     this.ttft.update();
     this.tpot.update();
-    const now = performance.now();
-    if (this.known === this.run.numSteps || now - this.drawn < REFRESH_MS) return;
+    if (this.known === this.run.numSteps) return;
     this.known = this.run.numSteps;
-    this.drawn = now;
     const { series, firstStep } = this.run;
     this.tiles = [
       [
@@ -173,14 +168,13 @@ class Curves {
 
 /** Output tokens a second over the last second of engine clock. @param {Run} run @param {number} row */
 function throughput({ series }, row) {
+  const { clock, outputsSoFar } = series;
   const end = series.clockEnd.values[row];
-  let tokens = 0;
-  let start = end;
-  for (let i = row; i >= 0 && end - series.clock.values[i] <= WINDOW_US; i--) {
-    tokens += series.outputs.values[i];
-    start = series.clock.values[i];
-  }
-  return end > start ? (tokens * 1e6) / (end - start) : NaN;
+  const first = countBelow(clock.values, end - WINDOW_US, row + 1);
+  const start = clock.values[first];
+  if (first > row || end <= start) return NaN;
+  const before = first ? outputsSoFar.values[first - 1] : 0;
+  return ((outputsSoFar.values[row] - before) * 1e6) / (end - start);
 }
 
 /** @param {Scene} scene @param {Curves} curves @returns {Tile[]} */

@@ -84,6 +84,16 @@ export class Run {
     return events;
   }
 
+  /** The first integers of the events of a kind in a step. @param {number} step @param {number} kind @returns {number[]} */
+  firstsOf(step, kind) {
+    const [start, stop] = this.stepRange(step);
+    const found = [];
+    for (let at = start * WIDTH; at < stop * WIDTH; at += WIDTH) {
+      if (this.rows[at] === kind) found.push(this.rows[at + 1]);
+    }
+    return found;
+  }
+
   /**
    * The state after all events of a step. It moves with the next call: copy it to keep it.
    * @param {number} step `firstStep - 1` is the state before the run

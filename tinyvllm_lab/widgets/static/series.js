@@ -67,6 +67,7 @@ export class Series {
     this.recompute = new Column();
     this.running = new Column();
     this.outputs = new Column();
+    this.outputsSoFar = new Column(); // tokens up to the end of the step
     /** @type {Map<number, Stay[]>} seat -> stays, in order */
     this.stays = new Map();
     /** @type {Map<number, Work[]>} seat -> work, in order */
@@ -160,6 +161,8 @@ function listOf(map, key) {
 function onStep(series, waiting, used, clock) {
   series.step += 1;
   for (const name of COLUMNS) series[name].push(0);
+  const { outputsSoFar } = series;
+  outputsSoFar.push(outputsSoFar.length ? outputsSoFar.values[outputsSoFar.length - 1] : 0);
   series.waiting.set(waiting);
   series.used.set(used);
   series.clock.set(clock);
@@ -209,6 +212,7 @@ function onToken(series, request, tokenId, numOutput) {
   const times = series.timesOf(request);
   times.output = numOutput;
   series.outputs.add(1);
+  series.outputsSoFar.add(1);
   series.fresh.push(times);
 }
 
@@ -241,6 +245,18 @@ const HANDLERS = {
   [KIND.FINISH]: onFinish,
   [KIND.BLOCK_EVICT]: (series) => series.jump("evict"),
 };
+
+/** How many of the ascending numbers are < value. @param {ArrayLike<number>} numbers @param {number} value @param {number} length */
+export function countBelow(numbers, value, length) {
+  let low = 0;
+  let high = length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (numbers[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
 
 /** How many of the ascending numbers are <= value. @param {ArrayLike<number>} numbers @param {number} value @param {number} [length] */
 export function countUpTo(numbers, value, length = numbers.length) {

@@ -12,6 +12,7 @@ import { count, nameOf, phasesOf, plural, seatsOf } from "./words.js";
 
 const AHEAD = 0.2; // of the window lies after the shown step
 const HEIGHTS = [1, 0.5, 1]; // of a row, by phase
+const FLAT = 6; // px of a row: below, corners are not rounded and rows have no gaps
 
 class SlotTimeline {
   /** @param {Scene} scene */
@@ -118,9 +119,10 @@ const xOf = ({ left, first, pitch }, step) => left + (step - first) * pitch;
 /** @param {Surface} surface @param {Scene} scene @param {Layout} layout */
 function drawSeats(surface, { width, size, theme }, { left, top, row, rows }) {
   const every = Math.ceil((size * 1.1) / row);
+  if (row < FLAT) surface.rect(left, top, width - left, rows * row, theme.panel);
   for (let slot = 0; slot < rows; slot++) {
     const y = top + slot * row;
-    surface.rect(left, y + 0.5, width - left, row - 1, theme.panel);
+    if (row >= FLAT) surface.rect(left, y + 0.5, width - left, row - 1, theme.panel);
     if (slot % every) continue;
     surface.text(String(slot), left - size * 0.6, y + row / 2, {
       size: size * 0.9, colour: theme.soft, align: "right",
@@ -142,7 +144,10 @@ function drawStays(surface, { run, theme, focus }, layout, slot) {
     const width = (Math.min(end, run.numSteps) - start) * layout.pitch;
     surface.ctx.globalAlpha = focus === null || focus === request ? 1 : 0.3;
     const fill = mix(lookOf(request).fill, theme.panel, 0.72);
-    surface.card(x, layout.top + slot * layout.row + 0.5, Math.max(width - 0.7, 0.7), layout.row - 1, 3, fill);
+    const y = layout.top + slot * layout.row + 0.5;
+    const w = Math.max(width - 0.7, 0.7);
+    if (layout.row < FLAT) surface.rect(x, y, w, layout.row - 1, fill);
+    else surface.card(x, y, w, layout.row - 1, 3, fill);
     surface.ctx.globalAlpha = 1;
   }
 }

@@ -104,6 +104,8 @@ export class EngineState {
     this.hitTokens = new Map();
     /** @type {Map<number, number>} reason -> requests */
     this.finished = new Map();
+    this.numShared = 0; // blocks in more than one table
+    this.numCachedFree = 0; // blocks with a hash that nobody holds
   }
 
   /** Requests in the queue, the next one first. */
@@ -141,6 +143,8 @@ export class EngineState {
     const other = new EngineState();
     this.epoch = ++lastEpoch; // from now on neither may change the shared records
     other.position = this.position;
+    other.numShared = this.numShared;
+    other.numCachedFree = this.numCachedFree;
     other.requests = new Map(this.requests);
     for (const name of Object.keys(TABLES)) {
       const table = /** @type {keyof typeof TABLES} */ (name);
@@ -172,6 +176,8 @@ export class EngineState {
       const table = /** @type {keyof typeof TABLES} */ (name);
       for (const [key, value] of Object.entries(parts[python])) state[table].set(Number(key), value);
     }
+    for (const references of state.refCounts.values()) if (references > 1) state.numShared += 1;
+    for (const block of state.cached.keys()) if (!state.refCounts.has(block)) state.numCachedFree += 1;
     return state;
   }
 }
@@ -264,7 +270,10 @@ function hold(state, block, request, index) {
   const { table } = state.own(request);
   if (index >= 0 && index < table.length) table[index] = block; // copy-on-write
   else table.push(block);
-  add(state.refCounts, block, 1);
+  const references = (state.refCounts.get(block) ?? 0) + 1;
+  state.refCounts.set(block, references);
+  if (references === 2) state.numShared += 1;
+  if (references === 1 && state.cached.has(block)) state.numCachedFree -= 1;
 }
 
 /** @type {Rule} */
@@ -273,8 +282,20 @@ function letGo(state, block, request) {
   if (table.at(-1) === block) table.pop(); // tables are freed from the tail
   else if (table.includes(block)) table.splice(table.indexOf(block), 1);
   const references = (state.refCounts.get(block) ?? 0) - 1;
+  if (references === 1) state.numShared -= 1;
   if (references > 0) state.refCounts.set(block, references);
-  else state.refCounts.delete(block);
+  else if (state.refCounts.delete(block) && state.cached.has(block)) state.numCachedFree += 1;
+}
+
+/** @type {Rule} */
+function keep(state, block, request) {
+  if (!state.cached.has(block) && !state.refCounts.has(block)) state.numCachedFree += 1;
+  state.cached.set(block, request);
+}
+
+/** @type {Rule} */
+function evict(state, block) {
+  if (state.cached.delete(block) && !state.refCounts.has(block)) state.numCachedFree -= 1;
 }
 
 /** @type {Rule} */
@@ -304,10 +325,10 @@ const RULES = {
   [KIND.PREEMPT]: preempt,
   [KIND.FINISH]: finish,
   [KIND.BLOCK_ALLOC]: hold,
-  [KIND.BLOCK_CACHE]: (state, block, request) => state.cached.set(block, request),
+  [KIND.BLOCK_CACHE]: keep,
   [KIND.BLOCK_SHARE]: hold,
   [KIND.BLOCK_UNSHARE]: letGo,
-  [KIND.BLOCK_EVICT]: (state, block) => state.cached.delete(block),
+  [KIND.BLOCK_EVICT]: evict,
   [KIND.BLOCK_FREE]: letGo,
   [KIND.SWAP_OUT]: (state, request, _block, host) => state.own(request).hostBlocks.push(host),
   [KIND.SWAP_IN]: swapIn,

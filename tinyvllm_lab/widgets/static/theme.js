@@ -38,18 +38,28 @@ export function inkOn(hex) {
   return luminance(rgb(hex)) > 0.19 ? "#111111" : "#ffffff";
 }
 
+/** @type {Map<string, string>} the few colours of the panels are mixed again and again */
+const mixed = new Map();
+
 /** @param {string} hex @param {string} other @param {number} share of the other colour */
 export function mix(hex, other, share) {
-  const [a, b] = [rgb(hex), rgb(other)];
-  const parts = a.map((v, i) => Math.round(v + (b[i] - v) * share));
-  return `#${parts.map((v) => v.toString(16).padStart(2, "0")).join("")}`;
+  const key = hex + other + share;
+  let colour = mixed.get(key);
+  if (colour === undefined) {
+    const [a, b] = [rgb(hex), rgb(other)];
+    const parts = a.map((v, i) => Math.round(v + (b[i] - v) * share));
+    colour = `#${parts.map((v) => v.toString(16).padStart(2, "0")).join("")}`;
+    mixed.set(key, colour);
+  }
+  return colour;
 }
+
+/** @type {Look[]} */
+const LOOKS = PATTERNS.flatMap((pattern) => COLOURS.map((fill) => ({ fill, pattern, ink: inkOn(fill) })));
 
 /** @param {number} request its running number @returns {Look} */
 export function lookOf(request) {
-  const fill = COLOURS[request % COLOURS.length];
-  const pattern = PATTERNS[Math.floor(request / COLOURS.length) % PATTERNS.length];
-  return { fill, pattern, ink: inkOn(fill) };
+  return LOOKS[request % LOOKS.length];
 }
 
 /**
@@ -101,7 +111,11 @@ export function watchTheme(changed, signal) {
   system.addEventListener("change", changed, { signal });
 }
 
+/** @type {MediaQueryList | undefined} asked for in every picture, so made once */
+let lessMotion;
+
 /** True if the reader asked for less motion. */
 export function wantsLessMotion() {
-  return matchMedia("(prefers-reduced-motion: reduce)").matches;
+  lessMotion ??= matchMedia("(prefers-reduced-motion: reduce)");
+  return lessMotion.matches;
 }

@@ -6,8 +6,10 @@ import { KIND, PHASE_WORDS, REASON_WORDS } from "./events.js";
 /** @typedef {import("./replayer.js").Run} Run */
 /** @typedef {import("./state.js").EngineState} EngineState */
 
+const NUMBERS = new Intl.NumberFormat("en-US");
+
 /** @param {number} value */
-export const count = (value) => value.toLocaleString("en-US");
+export const count = (value) => NUMBERS.format(value);
 
 /** @param {number} value @param {string} one @param {string} [many] */
 export function plural(value, one, many = `${one}s`) {
