@@ -20,6 +20,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -59,11 +60,11 @@ def main(arguments: list[str] | None = None) -> int:
     from gpu_report import default_path, show, write
 
     report = check(options.dry_run)
-    path = options.out or default_path(report["card"]["name"])
-    if options.out or not options.dry_run:
-        write(report, path)
     show(report)
-    print(f"written: {path}" if path.exists() else "dry run: nothing written")
+    if options.out or not options.dry_run:
+        path = options.out or default_path(report["card"]["name"])
+        write(report, path)
+        print(f"written: {path}")
     return 1 if report["problems"] else 0
 
 
@@ -90,9 +91,6 @@ def check(dry: bool) -> dict[str, Any]:
     """Everything, as the report."""
     import gpu_card
     from gpu_engine import check_engine
-    from gpu_timing import Stopwatch
-
-    from tinyvllm_lab.kernels.cuda.device import engine_stream
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     device = "cpu" if dry else "cuda"
@@ -100,24 +98,30 @@ def check(dry: bool) -> dict[str, Any]:
     report |= {"card": gpu_card.describe_card(), "software": gpu_card.describe_software()}
     report["builds"] = list(builds(report["card"]["capability"], dry))
     report["suites"] = list(suites(dry))
-    with engine_stream() as stream:
-        watch = Stopwatch(stream, device, dry)
-        measured = gpu_card.measured_peaks(watch, device, 64 if dry else 8192)
-        used = gpu_card.datasheet(report["card"]["name"]) or measured
-        before = gpu_card.clocks()
-        report["empty_us"] = watch.empty_us
-        broken: list[str] = []
-        report["kernels"] = list(kernels(watch, used, device, dry, broken))
-        report["clocks"] = {"before": before, "after": gpu_card.clocks()}
-        del watch
-    report["peaks"] = {
-        "used": gpu_card.peaks_to_json(used),
-        "measured": gpu_card.peaks_to_json(measured),
-    }
+    broken = time_kernels(report, device, dry)
     engine = check_engine(device, dry)
     report["engine"] = engine.to_json()
     report["problems"] = [*broken, *problems_of(report), *engine.problems()]
     return report
+
+
+def time_kernels(report: dict[str, Any], device: str, dry: bool) -> list[str]:
+    """Put peaks, clocks and kernels into the report; returns what could not be launched."""
+    import gpu_card
+    from gpu_timing import Stopwatch
+
+    from tinyvllm_lab.kernels.cuda.device import engine_stream
+
+    broken: list[str] = []
+    with engine_stream() as stream:
+        watch = Stopwatch(stream, device, dry)
+        measured = gpu_card.measured_peaks(watch, device, 64 if dry else 8192)
+        used = gpu_card.datasheet(report["card"]["name"]) or measured
+        report["peaks"] = {"used": asdict(used), "measured": asdict(measured)}
+        report["empty_us"], before = watch.empty_us, gpu_card.clocks()
+        report["kernels"] = list(kernels(watch, used, device, dry, broken))
+        report["clocks"] = {"before": before, "after": gpu_card.clocks()}
+    return broken
 
 
 def problems_of(report: dict[str, Any]) -> list[str]:

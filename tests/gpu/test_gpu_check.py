@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ gpu_check = importlib.import_module("gpu_check")
 gpu_card = importlib.import_module("gpu_card")
 gpu_engine = importlib.import_module("gpu_engine")
 gpu_report = importlib.import_module("gpu_report")
+gpu_timing = importlib.import_module("gpu_timing")
 
 
 def run_check(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -139,6 +141,23 @@ def test_the_floor_is_the_slower_of_bytes_and_operations():
     assert peaks.floor_us(2e6, 1e7, torch.float32) == pytest.approx(2)
     assert peaks.floor_us(2e6, 1e9, torch.float32) == pytest.approx(100)
     assert peaks.floor_us(2e6, 1e9, torch.bfloat16) == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("late", "timing"),
+    [
+        ([0, 0, 0, 0, 0], (3.0, 5, 0)),
+        ([0, 1, 1, 0, 0], (4.0, 5, 2)),  # what Python was too slow for does not count
+        ([1, 1, 1, 0, 0], (3.0, 5, 3)),  # nothing better was to be had
+    ],
+)
+def test_samples_with_pythons_gaps_are_dropped(monkeypatch, late, timing):
+    watch = object.__new__(gpu_timing.Stopwatch)
+    watch.dry, watch.stream = False, SimpleNamespace(synchronize=lambda: None)
+    samples = iter(zip([1.0, 2.0, 3.0, 4.0, 5.0], late, strict=True))
+    monkeypatch.setattr(gpu_timing, "MOST_SAMPLES", 5)
+    monkeypatch.setattr(watch, "_sample", lambda run: next(samples))
+    assert watch.time(lambda: None) == gpu_timing.Timing(*timing)
 
 
 @pytest.mark.parametrize(
