@@ -1,9 +1,12 @@
 """What goes to the browser: exact, small, numbered, and cut where it is too long."""
 
+import gc
 import json
 import random
 import sys
+import threading
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -192,6 +195,44 @@ def test_buttons_act_and_an_error_is_shown():
     press("start")
     assert "was stopped" in sent[-1][1]["error"]
     feed.close()
+
+
+def test_the_step_in_which_an_engine_is_stopped_arrives():
+    runner = slow_runner()
+    feed = RunFeed(runner)
+    sent = sent_by(feed)
+    computes, goes_on, execute = (
+        threading.Event(),
+        threading.Event(),
+        runner.engine.executor.execute,
+    )
+
+    def slow(plan):
+        computes.set()
+        goes_on.wait(20)
+        return execute(plan)
+
+    runner.engine.executor.execute = slow
+    runner.start()
+    assert computes.wait(20)
+    feed._on_message(feed, {"k": "do", "do": "stop"}, [])
+    wait_until(lambda: any(c.get("state") == "stopped" for _, c, _ in sent))
+    goes_on.set()
+    wait_until(lambda: not runner._thread.is_alive())
+    assert runner.engine.log.num_events > 0
+    wait_until(lambda: feed.events_sent == runner.engine.log.num_events)
+
+
+def test_a_closed_feed_does_not_keep_its_engine():
+    runner = slow_runner()
+    feed = RunFeed(runner)
+    runner.start()
+    wait_until(lambda: feed.messages_sent > 3)
+    engine = weakref.ref(runner.engine)
+    feed.close()
+    runner = None
+    wait_until(lambda: gc.collect() >= 0 and engine() is None)
+    assert feed.event_log.num_steps > 0
 
 
 def test_a_ring_that_forgets_faster_than_the_page_reads():
