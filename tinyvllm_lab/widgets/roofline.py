@@ -18,7 +18,7 @@ from tinyvllm_lab.simulate.hardware import Hardware, find_hardware, hardware_tab
 from tinyvllm_lab.simulate.models import BITS, find_model, model_names
 from tinyvllm_lab.widgets.calculator import Calculator
 from tinyvllm_lab.widgets.esm import bundle
-from tinyvllm_lab.widgets.moment import duration
+from tinyvllm_lab.widgets.moment import duration, plural
 from tinyvllm_lab.widgets.palette import LINE, PAGE, PHASE_COLOURS, SOFT, TEXT, mix
 from tinyvllm_lab.widgets.still import LegendItem, StillCanvas, frame_still, to_png
 
@@ -130,8 +130,9 @@ class Roofline(Calculator):
     def still(self) -> bytes:
         """The picture, as PNG."""
         choice, points = self.choice, self.points
+        batch = plural(choice["batch"], "request")
         legend = [
-            LegendItem((DECODE,), f"decode: {choice['batch']:,} requests of {choice['context']:,}, "
+            LegendItem((DECODE,), f"decode: {batch} of {choice['context']:,}, "
                        f"{_words(points['decode'])}", "dot"),
             LegendItem((PREFILL,), f"prefill: {choice['context']:,} tokens, "
                        f"{_words(points['prefill'])}", "dot"),

@@ -6,7 +6,7 @@
 
 import { labelled, select, shape, slider } from "./calculator.js";
 import { drawAtSize } from "./calculator_view.js";
-import { duration } from "./words.js";
+import { duration, plural } from "./words.js";
 
 /**
  * @typedef {{model: string, gpu: string, dtype: string, batch: number, context: number}} Choice
@@ -154,7 +154,7 @@ function sentences(choice, tables) {
   const context = choice.context.toLocaleString("en");
   const corner = Math.round(gpu.peak / gpu.bandwidth).toLocaleString("en");
   return [
-    `Decode, ${choice.batch} requests of ${context} tokens: ${words(decode, choice.batch)}`,
+    `Decode, ${plural(choice.batch, "request")} of ${context} tokens: ${words(decode, choice.batch)}`,
     `Prefill, a prompt of ${context} tokens: ${words(prefill, choice.context)}`,
     `The roof's corner lies at ${corner} FLOPs a byte.`,
   ];
