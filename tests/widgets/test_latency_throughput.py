@@ -23,7 +23,9 @@ SMALL = {"max_num_seqs": 8, "prompt": 64, "answer": 8}
 
 
 class Listening(LatencyThroughput):
-    """Keeps what it sends."""
+    """Keeps what it sends; a page has answered."""
+
+    _has_page = True
 
     def __init__(self, *args, **kwargs):
         self.sent = []
@@ -152,6 +154,18 @@ def test_closing_stops_the_sweep_within_a_step():
     assert len(explorer.sent) == sent
     with pytest.raises(ConfigError, match="closed"):
         explorer.run(0)
+
+
+def test_before_a_page_answers_its_model_has_all_that_there_is():
+    explorer = LatencyThroughput(**SMALL)
+    explorer.wait()
+    assert explorer.opening == explorer.curves
+    assert explorer.opening["curve"]["done"]
+    explorer._handle_custom_msg({"k": "ready"}, [])
+    explorer.turn(max_num_seqs=4)
+    explorer.wait()
+    assert explorer.opening["curve"]["knobs"]["max_num_seqs"] == 8
+    explorer.close()
 
 
 def test_a_page_that_comes_late_gets_everything(explorer):

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 import traitlets
 
 from tinyvllm_lab.engine.config import field_specs
-from tinyvllm_lab.engine.metrics import SLO
 from tinyvllm_lab.errors import ConfigError, TinyVllmError
 from tinyvllm_lab.simulate.cost import CostModel
 from tinyvllm_lab.simulate.run import Run
@@ -89,6 +88,8 @@ class LatencyThroughput(Calculator):
     default_caption = CAPTION
 
     selected_place = traitlets.Int(None, allow_none=True).tag(sync=True)
+    opening = traitlets.Dict().tag(sync=True)  # `curves`, for a page that has not yet answered
+    _has_page = False
 
     def __init__(
         self,
@@ -118,13 +119,14 @@ class LatencyThroughput(Calculator):
         self._state = threading.Condition(threading.RLock())
         self._wanted: dict[str, Any] | None = None
         self._worker: threading.Thread | None = None
-        self._is_closed = self._has_page = False
+        self._is_closed = False
         self._still_shows: Any = None
         tables = {
             "simulated": SIMULATED, "ranges": RANGES, "options": OPTIONS, "steps": STEPS,
             "help": HELP,
         }  # fmt: skip
         super().__init__(tables, choice, size)
+        self.opening = self.curves
         self.on_msg(self._on_message)
         self.observe(lambda change: self._want(change["new"]), names="choice")
         self._want(choice)
@@ -150,15 +152,27 @@ class LatencyThroughput(Calculator):
 
     def _work(self) -> None:
         """Compute what is wanted, until nothing newer is."""
-        while True:
+        try:
+            while self._has_more():
+                self._compute(self.curve)
+        finally:
             with self._state:
-                if self._is_closed or (self.curve.done and self.curve.knobs == self._wanted):
-                    self._worker = None
-                    self._state.notify_all()
-                    return
-                assert self._wanted is not None
-                self._begin(self._wanted)
-            self._compute(self.curve)
+                self._rest()
+
+    def _has_more(self) -> bool:
+        """Begin what is wanted; False if it is there already."""
+        with self._state:
+            is_there = self.curve.done and self.curve.knobs == self._wanted
+            if is_there or self._is_closed or self._wanted is None:
+                self._rest()
+                return False
+            self._begin(self._wanted)
+            return True
+
+    def _rest(self) -> None:
+        if self._worker is threading.current_thread():
+            self._worker = None
+            self._state.notify_all()
 
     def _begin(self, knobs: dict[str, Any]) -> None:
         """A new curve; the one before becomes the former one if it was complete."""
@@ -204,9 +218,14 @@ class LatencyThroughput(Calculator):
         self._tell({"k": "news", "number": curve.number, **news})
 
     def _tell(self, message: dict[str, Any]) -> None:
+        """Send what is new. Before a page answers messages would be lost: it gets all of it."""
         with self._state:
-            if not self._is_closed:
+            if self._is_closed:
+                return
+            if self._has_page:
                 self.send(message)
+            else:
+                self.opening = self.curves
 
     def _on_message(self, _widget: Any, content: dict[str, Any], _buffers: Any) -> None:
         if content.get("k") == "ready":
@@ -247,7 +266,7 @@ class LatencyThroughput(Calculator):
         """
         self.wait(None)
         found = self.curve.sweep
-        if found is None or self.curve.error:
+        if found is None or self.curve.error or not self.curve.done:
             raise ConfigError(self.curve.error or f"The {self._name} is closed.", "a whole curve")
         return found
 
@@ -266,11 +285,6 @@ class LatencyThroughput(Calculator):
     def selected(self) -> Run | None:
         """The run of the mark that is selected in the picture."""
         return None if self.selected_place is None else self.run(self.selected_place)
-
-    @property
-    def slo(self) -> SLO:
-        """The limits, in seconds."""
-        return SLO(ttft=self.choice["ttft_ms"] / 1e3, tpot=self.choice["tpot_ms"] / 1e3)
 
     def save_html(self, path: str | Path) -> Path:
         """Write one file that shows the curves in any browser, with no kernel and no network.

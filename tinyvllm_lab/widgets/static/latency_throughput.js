@@ -37,7 +37,7 @@ class View {
     this.model = model;
     this.root = root;
     /** @type {import("./load_curves.js").Curves} */
-    this.curves = model.get("curves") ?? { curve: null, former: null };
+    this.curves = model.get("curves") ?? model.get("opening");
     this.asked = 0;
     this.draws = 0;
     beginRoot(root, model.get("size"));
@@ -64,14 +64,17 @@ class View {
     const { model, root, stage } = this;
     const ask = () => this.ask();
     const hear = (/** @type {any} */ message) => this.hear(message);
+    const open = () => this.hear({ k: "all", ...model.get("opening") });
     model.on("change:choice", ask);
     model.on("change:selected_place", ask);
+    model.on("change:opening", open);
     model.on("msg:custom", hear);
     const resized = new ResizeObserver(ask);
     resized.observe(stage);
     signal.addEventListener("abort", () => {
       model.off("change:choice", ask);
       model.off("change:selected_place", ask);
+      model.off("change:opening", open);
       model.off("msg:custom", hear);
       resized.disconnect();
     });
