@@ -79,8 +79,10 @@ def why_no_gpu() -> str:
 
 def _enter_dry_run() -> None:
     """Make sure that this process finds PyCUDA, the fake driver and the fake nvcc."""
-    from fake_driver import environment, load_fake_driver
+    from fake_driver import environment, load_fake_driver, why_no_pycuda
 
+    if reason := why_no_pycuda():
+        sys.exit(f"gpu-check: {reason}")
     if "TINYVLLM_FAKE_DRIVER" not in os.environ:
         command = [sys.executable, __file__, *sys.argv[1:]]
         sys.exit(subprocess.run(command, env=environment(), check=False).returncode)

@@ -4,7 +4,6 @@ import copy
 import importlib
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,10 +33,8 @@ def dry(tmp_path_factory):
     """The report of a dry run, and what it printed."""
     if fake_driver.has_real_driver():
         pytest.skip("a GPU is here: run make gpu-check")
-    if not fake_driver.pycuda_dir().is_dir():
-        if not os.environ.get("CI"):
-            pytest.skip("PyCUDA is not built: python tests/kernels/fake_driver/build_pycuda.py")
-        fake_driver.build_pycuda()
+    if reason := fake_driver.why_no_pycuda():
+        pytest.skip(reason)
     path = tmp_path_factory.mktemp("gpu") / "dry.json"
     done = run_check("--dry-run", "--out", path)
     assert done.returncode == 0, done.stdout + done.stderr

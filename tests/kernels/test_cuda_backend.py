@@ -21,10 +21,8 @@ def suite_environment() -> dict[str, str]:
         if importlib.util.find_spec("pycuda") is None:
             pytest.skip("a GPU, but no PyCUDA: pip install pycuda")
         return dict(os.environ)
-    if not fake_driver.pycuda_dir().is_dir():
-        if not os.environ.get("CI"):
-            pytest.skip("PyCUDA is not built: python tests/kernels/fake_driver/build_pycuda.py")
-        fake_driver.build_pycuda()  # once on a machine, some minutes
+    if reason := fake_driver.why_no_pycuda():
+        pytest.skip(reason)
     return fake_driver.environment()
 
 

@@ -8,6 +8,7 @@ with. We give it the root, switch cuRAND off, and link with an empty stand-in. T
 The result goes into a folder of its own beside the kernel builds, not into the environment.
 """
 
+import fcntl
 import os
 import re
 import subprocess
@@ -71,7 +72,10 @@ def unpack_sdist(folder: Path) -> Path:
 
 def build_pycuda() -> Path:
     """The folder with PyCUDA, built now if it is not there yet."""
-    return build_once(NAME, _build)
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with (cache_dir() / f"{NAME}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests in several processes: one builds, the others wait
+        return build_once(NAME, _build)
 
 
 def _build(target: Path) -> None:

@@ -12,7 +12,7 @@ from build_pycuda import build_pycuda, pycuda_dir
 from tinyvllm_lab.kernels.build_cache import build_once, digest
 from tinyvllm_lab.kernels.cpu.build import find_compiler, load_runtime, runtime_library
 
-__all__ = ["build_pycuda", "environment", "has_real_driver", "load_fake_driver", "pycuda_dir"]
+__all__ = ["environment", "has_real_driver", "load_fake_driver", "why_no_pycuda"]
 
 HERE = Path(__file__).parent
 RUNTIME = Path(sys.modules["tinyvllm_lab.kernels.cpu.build"].__file__ or "").parent / "runtime"
@@ -25,6 +25,15 @@ def has_real_driver() -> bool:
     except OSError:
         return False
     return True
+
+
+def why_no_pycuda() -> str:
+    """Why PyCUDA cannot run on the fake driver here; "" if it can. In CI it is built now."""
+    if not pycuda_dir().is_dir():
+        if not os.environ.get("CI"):
+            return "PyCUDA is not built: python tests/kernels/fake_driver/build_pycuda.py"
+        build_pycuda()  # once on a machine, some minutes
+    return ""
 
 
 def environment() -> dict[str, str]:
