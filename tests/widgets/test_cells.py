@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tinyvllm_lab.engine.log import EventLog
-from tinyvllm_lab.widgets import Airport, BlockMap, RunFeed, cells
+from tinyvllm_lab.widgets import Airport, BlockMap, LatencyThroughput, RunFeed, cells
 
 
 class FakeRunner:
@@ -103,3 +103,16 @@ def test_outside_a_notebook_nothing_is_noted(monkeypatch):
     panel = Airport(EventLog())
     assert cells._cells == {}
     assert RunFeed.of(panel.feed) is panel.feed
+
+
+def test_an_explorer_computes_no_more_when_its_cell_runs_again(cell):
+    cell("a")
+    old = LatencyThroughput(max_num_seqs=256, answer=512)
+    cell("a")
+    new = LatencyThroughput(max_num_seqs=8, prompt=64, answer=8)
+    assert old.wait(10)
+    assert not is_open(old)
+    assert not old.curve.done
+    assert new.wait()
+    assert new.curve.done
+    new.close()

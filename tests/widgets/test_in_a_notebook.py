@@ -9,7 +9,7 @@ import pytest
 from nbclient import NotebookClient
 from PIL import Image
 
-from tinyvllm_lab.widgets.palette import EMPTY, rgb
+from tinyvllm_lab.widgets.palette import COLOURS, EMPTY, rgb
 
 CELLS = [
     """
@@ -57,3 +57,23 @@ def test_the_stored_picture_shows_the_run(executed, cell):
     pixels = np.asarray(picture)[120:330, 350:1100].reshape(-1, 3).astype(int)  # the seats
     empty = np.abs(pixels - np.array(rgb(EMPTY))).sum(axis=1) < 10
     assert empty.mean() < 0.5, "three of four seats are taken at the busiest step"
+
+
+EXPLORER = """
+from tinyvllm_lab.widgets import LatencyThroughput
+explorer = LatencyThroughput(max_num_seqs=8, prompt=64, answer=8)
+explorer
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_sweep_is_stored_whole_though_its_cell_was_the_last(tmp_path):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(EXPLORER)])
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=60, kernel_name="python3", resources=resources).execute()
+    (output,) = notebook.cells[0].outputs
+    picture = Image.open(io.BytesIO(base64.b64decode(output.data["image/png"]))).convert("RGB")
+    pixels = np.asarray(picture).reshape(-1, 3).astype(int)
+    for colour in (COLOURS[4], COLOURS[2]):  # the marks of ten rates in both charts
+        near = np.abs(pixels - np.array(rgb(colour))).sum(axis=1) < 30
+        assert near.sum() > 10 * 100
