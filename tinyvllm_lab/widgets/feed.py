@@ -19,7 +19,7 @@ import traitlets
 from tinyvllm_lab.errors import TinyVllmError
 from tinyvllm_lab.widgets.display import Displayed
 from tinyvllm_lab.widgets.esm import bundle
-from tinyvllm_lab.widgets.moment import busiest_step
+from tinyvllm_lab.widgets.moment import Moment, busiest_step
 from tinyvllm_lab.widgets.picture import PictureStream, encode_run
 from tinyvllm_lab.widgets.sources import Source, add_texts, open_source
 
@@ -70,6 +70,7 @@ class RunFeed(anywidget.AnyWidget):
         self._news = threading.Event()
         self._status = self._read_status()
         self._run_number = 0
+        self._moment: tuple[int, int, Moment] | None = None
         add_texts(self.source, self.event_log.first_event)
         data, next_event = encode_run(self.event_log)
         self._stream = PictureStream(self.event_log, next_event)
@@ -124,6 +125,7 @@ class RunFeed(anywidget.AnyWidget):
         with self._sending:
             old, self.source = self.source, opened
             self.event_log, self.runner = opened.log, opened.runner
+            self._moment = None
             self.is_growing = is_growing
             self._status = self._read_status()
             self._run_number += 1
@@ -148,6 +150,13 @@ class RunFeed(anywidget.AnyWidget):
         text = f"{type(error).__name__}: {error}"
         folded = "".join(traceback.format_exception(error))
         self.send({"k": "s", **self._status, "error": text, "traceback": folded})
+
+    def moment(self, step: int) -> Moment:
+        """What the run shows at a step, for stills; panels that show the same one share it."""
+        log = self.event_log
+        if self._moment is None or self._moment[:2] != (step, log.num_events):
+            self._moment = step, log.num_events, Moment.of(log, step)
+        return self._moment[2]
 
     def refresh_stills(self) -> None:
         """Draw the stored pictures anew if the run has gone on, is at rest, and no page listens."""

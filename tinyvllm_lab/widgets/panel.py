@@ -130,7 +130,7 @@ class Panel(Displayed, anywidget.AnyWidget):
 
     def _moment(self) -> Moment:
         log = self.feed.event_log
-        return Moment.of(log, busiest_step(log) if self.still_step is None else self.still_step)
+        return self.feed.moment(busiest_step(log) if self.still_step is None else self.still_step)
 
     def still_height(self, moment: Moment) -> float:
         """Height of the picture in px, without title, legend and caption."""

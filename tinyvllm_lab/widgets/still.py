@@ -161,8 +161,24 @@ class StillCanvas:
 def to_png(image: Image.Image) -> bytes:
     """A picture as PNG. 128 colours are plenty, and more than halve it."""
     out = io.BytesIO()
-    image.quantize(128, dither=Image.Dither.NONE).save(out, "png", compress_level=6)
+    _with_few_colours(image).save(out, "png", compress_level=6)
     return out.getvalue()
+
+
+def _with_few_colours(image: Image.Image, most: int = 128) -> Image.Image:
+    """The most frequent colours as they are, the others (edges of letters) as the nearest of them.
+
+    Pillow's own `quantize` takes three times as long, and a first picture waits for it.
+    """
+    counted = image.convert("RGB").getcolors(image.width * image.height) or []
+    colours = np.array([colour for _, colour in sorted(counted, reverse=True)])  # [n, rgb]
+    distances = ((colours[:, None] - colours[None, :most]) ** 2).sum(axis=2)  # [n, most]
+    place_of = np.zeros(1 << 24, np.uint8)  # by colour, as the pixels' bytes have it
+    place_of[colours @ (1, 1 << 8, 1 << 16)] = distances.argmin(axis=1)
+    pixels = np.asarray(image.convert("RGBA")).view("<u4")[:, :, 0] & 0xFFFFFF
+    made = Image.fromarray(place_of[pixels])
+    made.putpalette(colours[:most].astype(np.uint8).tobytes())
+    return made
 
 
 def _corners(x: float, y: float, w: float, h: float) -> tuple[float, float, float, float]:
