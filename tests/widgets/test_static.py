@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 STATIC = esm.STATIC
 PANELS = [
     "airport", "slot_timeline", "block_map", "block_table", "token_stream", "metric_strip",
-    "contiguous_strip", "latency_throughput",
+    "contiguous_strip", "latency_throughput", "launch_geometry",
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from tinyvllm_lab.errors import KernelError
 from tinyvllm_lab.kernels.sources import find_source
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # Turing to Blackwell: those the course is built for
-_WARP = 32
+WARP = 32
 _KIB = 1024
 
 
@@ -39,7 +39,7 @@ class SmLimits:
 
 
 # All of them have 65,536 registers in 4 parts, given to warps in steps of 256.
-_REGISTERS, _PARTS, _REGISTER_UNIT = 65536, 4, 256
+REGISTERS, PARTS, REGISTER_UNIT = 65536, 4, 256
 SM_LIMITS = {
     75: SmLimits(32, 16, 64 * _KIB, 0, 64 * _KIB, 256),
     80: SmLimits(64, 32, 164 * _KIB, _KIB, 163 * _KIB),
@@ -123,35 +123,54 @@ def occupancy(architecture: int, threads: int, registers: int, shared: int) -> O
     Raises:
         KernelError: not even one block fits, or the architecture's limits are not known.
     """
-    if architecture not in SM_LIMITS:
-        raise KernelError(f"No limits known for sm_{architecture}.", str(sorted(SM_LIMITS)))
-    sm = SM_LIMITS[architecture]
-    warps = -(-threads // _WARP)
-    fits = {
-        "warps": sm.warps // warps,
-        "blocks": sm.blocks,
-        "registers": _blocks_by_registers(registers, warps),
-        "shared memory": sm.shared // max(1, _round_up(shared + sm.reserved, sm.shared_unit)),
-    }
+    sm, warps = _limits(architecture), -(-threads // WARP)
+    fits = blocks_that_fit(architecture, threads, registers, shared)
     limiter = min(fits, key=lambda name: fits[name])
     blocks = fits[limiter] if shared <= sm.max_shared_per_block else 0
     if not blocks:
         raise KernelError(
             f"A block of {threads} threads with {registers} registers each and {shared} bytes of "
             f"shared memory does not fit on sm_{architecture}.",
-            expected=f"{sm.warps * _WARP} threads, {_REGISTERS} registers, "
+            expected=f"{sm.warps * WARP} threads, {REGISTERS} registers, "
             f"{sm.max_shared_per_block} bytes at most",
         )
     return Occupancy(blocks, blocks * warps, blocks * warps / sm.warps, limiter)
 
 
+def blocks_that_fit(architecture: int, threads: int, registers: int, shared: int) -> dict[str, int]:
+    """How many blocks each limit of an SM alone would allow; the smallest is the limiter.
+
+    Args:
+        architecture, threads, registers, shared: as for `occupancy`.
+
+    Returns:
+        Limit, as `Occupancy.limiter` calls it, -> blocks.
+
+    Raises:
+        KernelError: the architecture's limits are not known.
+    """
+    sm, warps = _limits(architecture), -(-threads // WARP)
+    return {
+        "warps": sm.warps // warps,
+        "blocks": sm.blocks,
+        "registers": _blocks_by_registers(registers, warps),
+        "shared memory": sm.shared // max(1, _round_up(shared + sm.reserved, sm.shared_unit)),
+    }
+
+
+def _limits(architecture: int) -> SmLimits:
+    if architecture not in SM_LIMITS:
+        raise KernelError(f"No limits known for sm_{architecture}.", str(sorted(SM_LIMITS)))
+    return SM_LIMITS[architecture]
+
+
 def _blocks_by_registers(registers: int, warps: int) -> int:
     if not registers:
-        return _REGISTERS
-    by_warp = _round_up(registers * _WARP, _REGISTER_UNIT)
-    if by_warp * _round_up(warps, _PARTS) > _REGISTERS:
+        return REGISTERS
+    by_warp = _round_up(registers * WARP, REGISTER_UNIT)
+    if by_warp * _round_up(warps, PARTS) > REGISTERS:
         return 0
-    return _REGISTERS // _PARTS // by_warp * _PARTS // warps
+    return REGISTERS // PARTS // by_warp * PARTS // warps
 
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\d+)a?'")

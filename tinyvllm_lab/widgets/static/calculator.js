@@ -26,21 +26,12 @@ export function shape(tag, attributes, text) {
   return made;
 }
 
-/** Plain keys move the field, not the notebook around it, whose shortcuts they are too. @param {Element} field */
-export function keepKeys(field) {
-  field.addEventListener("keydown", (event) => {
-    const { ctrlKey, metaKey, altKey, shiftKey } = /** @type {KeyboardEvent} */ (event);
-    if (!(ctrlKey || metaKey || altKey || shiftKey)) event.stopPropagation();
-  });
-}
-
 /** @param {string} label @param {HTMLElement} field @param {HTMLElement} parent */
 export function labelled(label, field, parent) {
   const box = document.createElement("label");
   box.className = "tvl-field";
   const name = document.createElement("span");
   name.textContent = label;
-  keepKeys(field);
   box.append(name, field);
   for (const input of /** @type {NodeListOf<HTMLElement>} */ (box.querySelectorAll("input, select"))) {
     input.dataset.lmSuppressShortcuts = ""; // JupyterLab's: its arrow keys move between cells
