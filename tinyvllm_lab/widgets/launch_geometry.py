@@ -43,9 +43,9 @@ OWN = "your own"
 
 CARDS = {
     75: ("T4", 40), 80: ("A100", 108), 86: ("RTX 3090", 82), 89: ("RTX 4090", 128),
-    90: ("H100 SXM", 132), 100: ("B200", 148), 120: ("RTX 5090", 170),
+    90: ("H100", 132), 100: ("B200", 148), 120: ("RTX 5090", 170),
 }  # fmt: skip
-"""Architecture -> a card that has it, and its number of SMs (NVIDIA's papers on each of them)."""
+"""Architecture -> a card that has it, and its SMs (NVIDIA's papers on each; the H100 is the SXM)."""
 
 LIMITS = {
     "columns": (1, 2**20), "rows": (1, 4096), "block_x": (1, 1024), "block_y": (1, 64),
@@ -213,7 +213,7 @@ def gpu_name(architecture: int) -> str:
             "one of " + ", ".join(map(str, CARDS)),
         )
     card, sms = CARDS[architecture]
-    return f"sm_{architecture} ({card}, {sms} SMs)"
+    return f"sm_{architecture}: {card}, {sms} SMs"
 
 
 @cache

@@ -105,7 +105,7 @@ function shareIn(axis, first, blocks) {
 
 /** @param {SVGElement} svg @param {string} text @param {number} x @param {number} y @param {number} room @param {string | null} fill below it */
 function label(svg, text, x, y, room, fill) {
-  if (text.length * 6 + 3 > room) return;
+  if (text.length * 5.6 + 2 > room) return;
   const made = shape("text", { x, y: y + 3.5, "text-anchor": "middle", class: "tvl-label tvl-plain" }, text);
   if (fill !== null) made.setAttribute("style", `fill: ${inkOn(fill)}`);
   svg.append(made);
