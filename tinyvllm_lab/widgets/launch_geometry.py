@@ -45,7 +45,7 @@ CARDS = {
     75: ("T4", 40), 80: ("A100", 108), 86: ("RTX 3090", 82), 89: ("RTX 4090", 128),
     90: ("H100", 132), 100: ("B200", 148), 120: ("RTX 5090", 170),
 }  # fmt: skip
-"""Architecture -> a card that has it, and its SMs (NVIDIA's papers on each; the H100 is the SXM)."""
+"""Architecture -> a card that has it, and its SMs (NVIDIA's papers on each; of H100s the SXM)."""
 
 LIMITS = {
     "columns": (1, 2**20), "rows": (1, 4096), "block_x": (1, 1024), "block_y": (1, 64),
