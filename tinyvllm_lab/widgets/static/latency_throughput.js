@@ -249,6 +249,7 @@ function beginRoot(root, size) {
   root.classList.add("tvl", "tvl-load");
   root.dataset.size = size;
   root.tabIndex = 0;
+  root.dataset.lmSuppressShortcuts = ""; // JupyterLab's: its arrow keys move between cells
   root.setAttribute("role", "group");
   root.setAttribute("aria-label", "Latency and throughput. Arrow keys choose a rate.");
 }
