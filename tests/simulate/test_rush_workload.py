@@ -1,4 +1,4 @@
-"""The workload of the playground's measurements is what its script makes, and is as big as it says."""
+"""The workload by which the playground is timed is what its script makes, and as big as it says."""
 
 import json
 import runpy

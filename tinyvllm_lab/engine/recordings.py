@@ -7,6 +7,7 @@ Each is a stored event log in `assets/runs`, as `assets/runs/make_runs.py` made 
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from tinyvllm_lab.engine.log import EventLog
@@ -17,7 +18,7 @@ from tinyvllm_lab.paths import assets_dir
 
 def recorded_runs() -> dict[str, str]:
     """What there is: name -> a line that says what the run shows."""
-    return {name: str(load(path).info["about"]) for name, path in _files().items()}
+    return {name: _about(path) for name, path in _files().items()}
 
 
 def recorded_run(name: str) -> EventLog:
@@ -33,6 +34,11 @@ def recorded_run(name: str) -> EventLog:
     if name not in files:
         raise LogError(f"No recorded run is named {name!r}.", "one of " + ", ".join(files))
     return load(files[name])
+
+
+@cache
+def _about(path: Path) -> str:
+    return str(load(path).info["about"])
 
 
 def _files() -> dict[str, Path]:

@@ -24,20 +24,20 @@ from tinyvllm_lab.widgets.airport import Airport
 from tinyvllm_lab.widgets.block_map import BlockMap
 from tinyvllm_lab.widgets.display import Displayed
 from tinyvllm_lab.widgets.feed import RunFeed
-from tinyvllm_lab.widgets.knobs import GROUPS, engine_knobs, run_knobs, workload_knobs
+from tinyvllm_lab.widgets.knob_tabs import KnobTabs
 from tinyvllm_lab.widgets.metric_strip import MetricStrip
 from tinyvllm_lab.widgets.orders import Order, Orders
 from tinyvllm_lab.widgets.page import show
 from tinyvllm_lab.widgets.playground_settings import PlaygroundSettings
 from tinyvllm_lab.widgets.slot_timeline import SlotTimeline
 from tinyvllm_lab.widgets.whole_run import WholeRun
-from tinyvllm_lab.widgets.workload_knobs import MIX, MIX_ONLY
 
 OPENING_S, FIRST_SLICE_S, SLICE_S = 0.2, 0.06, 0.1
 """Seconds of work on a simulated run before it is shown: at the start, for a first picture after a
 knob was turned, and from picture to picture then."""
 
-PACES = {"5 steps/s": 5.0, "20 steps/s": 20.0, "60 steps/s": 60.0, "as fast as it goes": None}
+PACES: dict[str, float | None] = {f"{n} steps/s": float(n) for n in (5, 20, 30, 60)}
+PACES["as fast as it goes"] = None
 _CLICKED = {
     "run": "Live. Scheduler knobs act from the next step on; the others restart the run.",
     "pause": "Paused after the current step. <b>Step</b> makes one, <b>Run</b> goes on.",
@@ -73,16 +73,16 @@ class Playground(Displayed, ipywidgets.HBox):
             )
         )
         self._showing = threading.Lock()  # held by who puts something in front of the panels
-        self._turning = False
         self._running_settings: PlaygroundSettings | None = None
         self.status = ipywidgets.HTML(layout=ipywidgets.Layout(min_height="3.6em"))
         self.code = ipywidgets.Textarea(layout=ipywidgets.Layout(display="none", height="220px"))
-        parts = [self._buttons(), self._tabs(), self.status, self._files(), self.code]
+        self._tabs = KnobTabs(self.settings, self._turned)
+        self._tabs.observe(lambda _: self._tabs.fill(self.settings), names="selected_index")
+        parts = [self._buttons(), self._tabs, self.status, self._files(), self.code]
         left = ipywidgets.VBox(parts).add_class(f"tvl-knobs-{size}")
         right = ipywidgets.Box([self.page], layout=ipywidgets.Layout(flex="1 1 560px"))
         layout = ipywidgets.Layout(flex_flow="row wrap", align_items="flex-start")
         super().__init__([left, right], layout=layout)
-        self._show_followers(self.settings)
         self._say("The run is over: press <b>Run</b> to watch it live, or turn a knob.")
         self._orders = Orders(self._carry_out, self.feed.tell_error)
         cells.register(self, self.feed)
@@ -111,28 +111,16 @@ class Playground(Displayed, ipywidgets.HBox):
         self.seed = ipywidgets.BoundedIntText(
             value=self.settings.seed, min=0, max=9999, description="seed",
             tooltip="Equal seeds make equal workloads.",
+            disabled=self.settings.fixed_workload is not None,
         )  # fmt: skip
         self.seed.observe(lambda change: self._turned("seed", change["new"]), names="value")
         return ipywidgets.VBox([ipywidgets.HBox([*self.buttons.values()]), self.pace, self.seed])
 
-    def _tabs(self) -> ipywidgets.Widget:
-        config = self.settings.config
-        pages = {
-            "Workload": [*run_knobs(self.settings, self._turned), *self._workload()],
-            **{group: [*engine_knobs(group, config, self._turned)] for group in GROUPS},
-        }
-        self.knobs = {c.knob: c for page in pages.values() for c in page if hasattr(c, "knob")}
-        tabs = ipywidgets.Tab([ipywidgets.VBox(page) for page in pages.values()])
-        tabs.titles = tuple(pages)
-        return tabs
-
-    def _workload(self) -> list[ipywidgets.Widget]:
-        fixed = self.settings.fixed_workload
-        if fixed is None:
-            return [*workload_knobs(self.settings.knobs, self._turned)]
-        self.seed.disabled = True
-        about = f"<b>{escape(fixed.name)}</b>: {len(fixed)} requests. {escape(fixed.about)}"
-        return [ipywidgets.HTML(about)]
+    @property
+    def knobs(self) -> dict[str, ipywidgets.Widget]:
+        """The control of each knob."""
+        self._tabs.fill(self.settings)
+        return self._tabs.controls
 
     def _files(self) -> ipywidgets.Widget:
         self.path = ipywidgets.Text(value="run.tvt", description="file")
@@ -160,8 +148,6 @@ class Playground(Displayed, ipywidgets.HBox):
 
     def _turned(self, name: str, value: Any) -> None:
         """A knob was turned: live if the engine can, else a new run with the same seed."""
-        if self._turning:
-            return
         if isinstance(value, float):
             value = round(value, 6)  # browsers return 24.999999999999996 for 25
         try:
@@ -172,7 +158,7 @@ class Playground(Displayed, ipywidgets.HBox):
         if settings == self.settings:
             return
         self.settings = settings
-        self._show_followers(settings)
+        self._tabs.follow(settings)
         if name in _LIVE and self.is_live:
             self._turn_live(name, value)
             return
@@ -194,22 +180,7 @@ class Playground(Displayed, ipywidgets.HBox):
 
     def _set_back(self, name: str, why: str) -> None:
         self._say(why.replace("\n", "<br>"))
-        self._turning = True
-        try:
-            self.knobs[name].value = self.settings.value_of(name)
-        finally:
-            self._turning = False
-
-    def _show_followers(self, settings: PlaygroundSettings) -> None:
-        """Knobs that had to change with another one."""
-        self._turning = True
-        try:
-            for name in ("enable_prefix_caching", "preemption"):
-                self.knobs[name].value = getattr(settings.config, name)
-            for name in self.knobs.keys() & MIX_ONLY:
-                self.knobs[name].disabled = settings.knobs.preset != MIX
-        finally:
-            self._turning = False
+        self._tabs.move(self.settings, [name])
 
     def _new_pace(self, change: dict[str, Any]) -> None:
         if self.runner is not None:
@@ -342,6 +313,10 @@ class Playground(Displayed, ipywidgets.HBox):
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """The widget, and its picture for those who cannot show a widget."""
         return self._bundle(ipywidgets.HBox._repr_mimebundle_(self, **kwargs))
+
+    def _ipython_display_(self) -> None:
+        super()._ipython_display_()
+        self._tabs.fill(self.settings)
 
     def __repr__(self) -> str:
         return f"Playground({self.settings.engine}, {self.feed.event_log.num_steps:,} steps)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -112,14 +112,14 @@ class StillCanvas:
         font = _font(size)
         text = text.translate(_REPLACED)
         if most is not None:
-            text = _fitted(text, font, most * SCALE)
+            text = _fitted(text, size, most * SCALE)
         anchor = {"left": "lm", "center": "mm", "right": "rm"}[align]
         stroke = 0.35 * SCALE if bold else 0
         self._draw.text(
             (x * SCALE, y * SCALE), text, colour, font, anchor, stroke_width=stroke,
             stroke_fill=colour if bold else None,
         )  # fmt: skip
-        return font.getlength(text) / SCALE
+        return _length(text, size) / SCALE
 
     def request(
         self, request: int, x: float, y: float, w: float, h: float, radius: float = 5
@@ -155,22 +155,28 @@ class StillCanvas:
 
     def text_width(self, text: str, size: float = _SIZE) -> float:
         """Width of a line of text, in px."""
-        return _font(size).getlength(text.translate(_REPLACED)) / SCALE
+        return _length(text.translate(_REPLACED), size) / SCALE
+
+
+@lru_cache(maxsize=2048)
+def _length(text: str, size: float) -> float:
+    """Width of a line of text in the picture's pixels."""
+    return _font(size).getlength(text)
 
 
 def to_png(image: Image.Image) -> bytes:
     """A picture as PNG. 128 colours are plenty, and more than halve it."""
     out = io.BytesIO()
-    _with_few_colours(image).save(out, "png", compress_level=6)
+    _with_few_colours(image).save(out, "png", compress_level=4)
     return out.getvalue()
 
 
 def _with_few_colours(image: Image.Image, most: int = 128) -> Image.Image:
     """The most frequent colours as they are, the others (edges of letters) as the nearest of them.
 
-    Pillow's own `quantize` takes three times as long, and a first picture waits for it.
+    The image is RGB. Pillow's own `quantize` takes three times as long: a first picture waits.
     """
-    counted = image.convert("RGB").getcolors(image.width * image.height) or []
+    counted = image.getcolors(image.width * image.height) or []
     colours = np.array([colour for _, colour in sorted(counted, reverse=True)])  # [n, rgb]
     distances = ((colours[:, None] - colours[None, :most]) ** 2).sum(axis=2)  # [n, most]
     place_of = np.zeros(1 << 24, np.uint8)  # by colour, as the pixels' bytes have it
@@ -185,14 +191,15 @@ def _corners(x: float, y: float, w: float, h: float) -> tuple[float, float, floa
     return x * SCALE, y * SCALE, (x + w) * SCALE - 1, (y + h) * SCALE - 1
 
 
-def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, most: float) -> str:
-    if font.getlength(text) <= most:
+def _fitted(text: str, size: float, most: float) -> str:
+    if _length(text, size) <= most:
         return text
-    while text and font.getlength(text + "…") > most:
+    while text and _length(text + "…", size) > most:
         text = text[:-1]
     return text + "…" if text else ""
 
 
+@lru_cache(maxsize=256)  # the blocks of a request look alike
 def _patterned(request: int, size: tuple[int, int]) -> Image.Image:
     """A filled rectangle; patterns start at its corner."""
     look = look_of(request)
