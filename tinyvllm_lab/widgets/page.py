@@ -14,6 +14,7 @@ from tinyvllm_lab.widgets.panel import Panel
 from tinyvllm_lab.widgets.still import to_png
 
 _GAP = 16  # pixels between two stills
+_LEAST = 360  # px of a panel that stands beside another
 
 
 class PanelPage(Displayed, ipywidgets.GridBox):
@@ -22,9 +23,10 @@ class PanelPage(Displayed, ipywidgets.GridBox):
     def __init__(self, panels: tuple[Panel, ...], columns: int) -> None:
         self.panels = panels
         self.columns = columns
-        layout = ipywidgets.Layout(
-            grid_template_columns=f"repeat({columns}, minmax(0, 1fr))", grid_gap="8px", width="100%"
-        )
+        # Fewer in a row where the page is narrow.
+        share = f"max({_LEAST}px, (100% - {(columns - 1) * 8}px) / {columns})"
+        fitting = f"repeat(auto-fit, minmax(min(100%, {share}), 1fr))"
+        layout = ipywidgets.Layout(grid_template_columns=fitting, grid_gap="8px", width="100%")
         super().__init__(children=panels, layout=layout)
 
     def still(self) -> bytes:
