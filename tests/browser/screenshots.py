@@ -18,8 +18,8 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 WIDTHS = {"laptop": (1440, "normal"), "projector": (1280, "presenter")}  # CSS px, a panel's size
 HEIGHT = 5000  # CSS px: more than any panel needs, as only what is in sight can be taken
 SCALE = 1.25  # device pixels a CSS pixel: sharp enough to read, and all pictures in 4 MB
-COLOURS = 64
-MARGIN = 8  # CSS px around a panel
+COLOURS, IMPROVEMENTS = 128, 2  # of the palette: no colour is far from the true one
+MARGIN = 1  # CSS px around a panel
 SETTLE_MS = 500
 
 AROUND = """margin => {
@@ -37,20 +37,44 @@ from tinyvllm_lab.paths import assets_dir
 from tinyvllm_lab.widgets import *
 """
 
-# Name of the pictures -> code that makes the panel; SIZE is "normal" or "presenter".
+X_RAY = """
+import torch
+from tinyvllm_lab.kernels import load, xray
+kernels, x = load("rmsnorm", backend="cpu"), torch.linspace(-1, 1, 1024).view(4, 256)
+tree, warp = (
+    xray(kernels.get_function(f"rmsnorm_{name}_f32"), torch.empty_like(x), x, x[0] + 2, 256, 1e-5,
+         grid=4, block=128)
+    for name in ("tree", "warp")
+)
+KernelXRay({"tree": tree, "warp": warp}, size=SIZE)
+"""
+CURVE = """
+explorer = LatencyThroughput(size=SIZE)
+explorer.wait()
+explorer.turn(max_num_seqs=32)
+explorer.wait()
+explorer.selected_place = 4
+explorer
+"""
+
+# Name of the pictures -> code that makes the panel, and the step to show, or None for the busiest.
+# SIZE is "normal" or "presenter".
 SCENES = {
-    "airport": 'Airport(recorded_run("continuous"), size=SIZE)',
-    "slot_timeline": 'SlotTimeline(recorded_run("chunked_prefill"), size=SIZE)',
-    "block_map": 'BlockMap(recorded_run("prefix_sharing"), size=SIZE)',
-    "block_table": 'BlockTable(recorded_run("prefix_sharing"), size=SIZE)',
-    "contiguous_strip": 'ContiguousStrip(recorded_run("first_fit"), size=SIZE)',
-    "token_stream": 'TokenStream(recorded_run("eight_prompts"), size=SIZE)',
-    "metric_strip": 'MetricStrip(recorded_run("preemption"), size=SIZE)',
-    "compare": 'compare(recorded_run("static"), recorded_run("continuous"), size=SIZE)',
-    "kv_wallet": "KVWallet(size=SIZE)",
-    "roofline": "Roofline(size=SIZE)",
-    "safetensors_map": 'SafetensorsMap(assets_dir() / "models" / "tiny", size=SIZE)',
-    "playground": "Playground(size=SIZE)",
+    "airport": ('Airport(recorded_run("continuous"), size=SIZE)', 123),
+    "slot_timeline": ('SlotTimeline(recorded_run("chunked_prefill"), size=SIZE)', 153),
+    "block_map": ('BlockMap(recorded_run("prefix_sharing"), size=SIZE)', None),
+    "block_table": ('BlockTable(recorded_run("prefix_sharing"), size=SIZE)', None),
+    "contiguous_strip": ('ContiguousStrip(recorded_run("first_fit"), size=SIZE)', None),
+    "token_stream": ('TokenStream(recorded_run("eight_prompts"), size=SIZE)', 60),
+    "metric_strip": ('MetricStrip(recorded_run("preemption"), size=SIZE)', 240),
+    "compare": ('compare(recorded_run("static"), recorded_run("continuous"), size=SIZE)', 240),
+    "playground": ("Playground(size=SIZE)", None),
+    "kv_wallet": ("KVWallet(size=SIZE)", None),
+    "latency_throughput": (CURVE, None),
+    "launch_geometry": ("LaunchGeometry(size=SIZE)", None),
+    "roofline": ("Roofline(size=SIZE)", None),
+    "safetensors_map": ('SafetensorsMap(assets_dir() / "models" / "tiny", size=SIZE)', None),
+    "kernel_xray": (X_RAY, None),
 }
 
 
@@ -74,22 +98,24 @@ def test_take(scene, lab, open_notebook, page):
     notebook.run_cell(0)
     for width, (pixels, size) in WIDTHS.items():
         page.set_viewport_size({"width": pixels, "height": HEIGHT})
-        show(notebook, SCENES[scene].replace("SIZE", repr(size)))
+        code, step = SCENES[scene]
+        show(notebook, code.strip().replace("SIZE", repr(size)), step)
         for theme in THEMES:
             (FOLDER / file_of(scene, theme, width)).write_bytes(take(page, theme))
 
 
-def show(notebook, code):
-    """Put the code into the second cell, run it, and wait until a panel is on the page."""
+def show(notebook, code, step):
+    """Put the code into the second cell, run it, and go to the step."""
     page = notebook.page
     page.evaluate(
         "code => jupyterapp.shell.currentWidget.content.model.sharedModel.cells[1].setSource(code)",
         code,
     )
     notebook.run_cell(1)
-    page.locator(
-        ".jp-OutputArea-output canvas:visible, .jp-OutputArea-output svg:visible"
-    ).first.wait_for()
+    page.locator(".tvl").first.wait_for()
+    if step is not None:
+        page.wait_for_function("document.querySelector('.tvl').tinyvllm?.draws > 0")
+        page.evaluate("step => document.querySelector('.tvl').tinyvllm.seek(step)", step)
 
 
 def take(page, theme):
@@ -104,5 +130,7 @@ def take(page, theme):
     shot = page.screenshot(clip=page.evaluate(AROUND, MARGIN))
     image = Image.open(io.BytesIO(shot)).convert("RGB")
     small = io.BytesIO()
-    image.quantize(COLOURS, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    by_reach = Image.Quantize.MAXCOVERAGE
+    made = image.quantize(COLOURS, by_reach, IMPROVEMENTS, dither=Image.Dither.NONE)
+    made.save(small, "PNG", optimize=True)
     return small.getvalue()

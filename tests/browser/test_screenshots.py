@@ -1,5 +1,7 @@
 """The folder of screenshots has every public panel, in each theme and width, and nothing else."""
 
+import re
+
 from PIL import Image
 from screenshots import FOLDER, SCENES, THEMES, WIDTHS, file_of
 
@@ -34,3 +36,10 @@ def test_the_pictures_are_small_and_not_blank() -> None:
         colours = image.getcolors()
         assert colours is not None
         assert len(colours) > 20, file.name
+
+
+def test_the_readme_shows_pictures_that_are_there() -> None:
+    root = FOLDER.parents[1]
+    shown = re.findall(r'(?:src|srcset)="([^"]+)"', (root / "README.md").read_text())
+    assert len(shown) >= 10
+    assert [path for path in shown if not (root / path).is_file()] == []
