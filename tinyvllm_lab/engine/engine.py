@@ -176,7 +176,10 @@ class Engine(FrontDesk):
             self._forget(request)
         output.finished += finished
         rows = zip(plan.requests, result.token_ids, plan.samples, strict=True)
-        output.tokens = [(r, token, _new_text(r)) for r, token, sampled in rows if sampled]
+        has_text = self.tokenizer is not None
+        output.tokens = [
+            (r, token, _new_text(r) if has_text else "") for r, token, sampled in rows if sampled
+        ]
         if self.log is not None and self.tokenizer is not None:
             self._note_texts(output)
 
@@ -268,7 +271,7 @@ def _adopt_pool(pool: BlockPool, config: EngineConfig, events: Any) -> None:
 def _check_result(plan: StepPlan, result: StepResult) -> None:
     """An executor of one's own must answer every row, with a whole number."""
     tokens = result.token_ids
-    if len(tokens) != len(plan.requests) or any(type(token) is not int for token in tokens):
+    if len(tokens) != len(plan.requests) or not set(map(type, tokens)) <= {int}:
         raise EngineError(
             f"The executor answered {len(plan.requests)} rows with {str(tokens)[:80]}.",
             "one token id (an int) a row, -1 in rows that sample nothing",

@@ -176,8 +176,8 @@ def _read_row(line: str, where: str) -> list[int]:
 # Columns
 
 
-def to_bytes(log: EventLog) -> bytes:
-    """The log as columns.
+def to_bytes(log: EventLog, level: int = 6) -> bytes:
+    """The log as columns, compressed by zlib: level 1 takes less than half the time of 6.
 
     Raises:
         LogError: a side table holds what JSON cannot.
@@ -186,7 +186,7 @@ def to_bytes(log: EventLog) -> bytes:
     columns = list(write_columns(kept.rows))
     described = [{**about, "bytes": len(data)} for about, data in columns]
     header = _dumps({**_header(log, kept), "columns": described}).encode()
-    stream = zlib.compressobj(6)
+    stream = zlib.compressobj(level)
     parts = [_UINT32.pack(len(header)), header, *(data for _, data in columns)]
     body = [stream.compress(part) for part in parts]
     return b"".join([MAGIC, _UINT32.pack(VERSION), *body, stream.flush()])

@@ -218,7 +218,7 @@ class RunFeed(anywidget.AnyWidget):
         self.bytes_sent += len(str(content)) + len(buffer)
 
     def _send_run(self) -> None:
-        data, next_event = encode_run(self.event_log)
+        data, next_event = encode_run(self.event_log, level=1)
         number = self._stream.number + 1
         self._stream = PictureStream(self.event_log, next_event)
         self._stream.number = number

@@ -27,13 +27,14 @@ _ARRIVALS = (int(Kind.SUBMIT), int(Kind.REJECT))
 _INFO = ("id", "kind", "prompt", "priority", "arrival_us")
 
 
-def encode_run(log: EventLog, max_events: int = MAX_EVENTS) -> tuple[bytes, int]:
+def encode_run(log: EventLog, max_events: int = MAX_EVENTS, level: int = 6) -> tuple[bytes, int]:
     """A run as a page gets it first.
 
     Args:
         log: the log; it may still grow.
         max_events: of a longer run, whole steps at the end that hold so many events at most, but
             one step at least.
+        level: of compression, 1 to 9: 1 where a page waits for it.
 
     Returns:
         The bytes of a `.tvt`, and the number of the first event that is not in them.
@@ -47,7 +48,7 @@ def encode_run(log: EventLog, max_events: int = MAX_EVENTS) -> tuple[bytes, int]
     part.texts.update(_copy(log.texts))
     requests = {int(r) for r in kept.oldest.requests} | _numbers(kept.rows, _ARRIVALS)
     part.requests.update((i, r) for i, r in _copy(log.requests).items() if i in requests)
-    return to_bytes(part), kept.first_event + len(kept.rows)
+    return to_bytes(part, level), kept.first_event + len(kept.rows)
 
 
 def _copy(table: dict[int, Any]) -> dict[int, Any]:
