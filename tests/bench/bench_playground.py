@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from verdict import met
 
 BROWSER_TESTS = Path(__file__).parent.parent / "browser"
 CHANGES, PAINTS, CPU_S = 20, 5, 6
@@ -105,10 +106,6 @@ def module(panel: str) -> str:
 
 
 MODULES = [module(panel) for panel in PANELS]
-
-
-def met(is_met: bool) -> str:
-    return "met" if is_met else "MISSED"
 
 
 @pytest.fixture
