@@ -12,15 +12,21 @@ import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
+from lab_page import IDLE_MS, Notebook
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-START_S, IDLE_MS = 60, 60_000
+from tinyvllm_lab.course.lab import _SETTINGS as COURSE_SETTINGS
+from tinyvllm_lab.course.notebook_stills import BROWSERS
+
+HERE = Path(__file__).parent
+START_S = 60
 
 
 @dataclass
@@ -28,6 +34,7 @@ class Lab:
     url: str
     token: str
     root: Path
+    settings: Path
 
     def write(self, name: str, *cells: str) -> str:
         """A notebook with these code cells."""
@@ -37,55 +44,23 @@ class Lab:
         nbformat.write(notebook, self.root / name)
         return name
 
+    def copy(self, path: Path, folder: str = ".") -> str:
+        """A fresh copy of a notebook, which nobody has trusted."""
+        (self.root / folder).mkdir(exist_ok=True)
+        return os.path.relpath(shutil.copy(path, self.root / folder), self.root)
 
-class Notebook:
-    """A notebook that is open in the browser."""
-
-    def __init__(self, page) -> None:
-        self.page = page
-
-    def wait_for_kernel(self) -> None:
-        self.page.wait_for_function(
-            "window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status"
-            " === 'idle'",
-            timeout=IDLE_MS,
-        )
-
-    def run_all(self) -> None:
-        command = "() => jupyterapp.commands.execute('notebook:run-all-cells')"
-        assert self.page.evaluate(command), self.outputs()
-
-    def run_cell(self, index: int) -> None:
-        self.page.evaluate(
-            "index => { const {content} = jupyterapp.shell.currentWidget;"
-            "content.activeCellIndex = index; content.deselectAll(); }",
-            index,
-        )
-        command = "() => jupyterapp.commands.execute('notebook:run-cell')"
-        assert self.page.evaluate(command), self.outputs()
-
-    def outputs(self):
-        return self.page.evaluate(
-            "jupyterapp.shell.currentWidget.content.model.sharedModel.cells.map(c => c.outputs)"
-        )
-
-    def printed(self, index: int) -> str:
-        """What a cell has printed; "" until it has."""
-        streams = [o for o in self.outputs()[index] or [] if o["output_type"] == "stream"]
-        return "".join("".join(o["text"]) for o in streams)
-
-    def value(self, code: str, index: int) -> object:
-        """What the kernel prints for `code`, put into cell `index` and run, as JSON."""
-        self.page.evaluate(
-            "([index, code]) => jupyterapp.shell.currentWidget.content.model.sharedModel"
-            ".cells[index].setSource(code)",
-            [index, code],
-        )
-        self.run_cell(index)
-        return json.loads(self.printed(index))
-
-    def shutdown(self) -> None:
-        self.page.evaluate("() => jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+    @contextmanager
+    def setting(self, plugin: str, **values: Any) -> Iterator[None]:
+        """A setting of JupyterLab for the pages that are opened meanwhile."""
+        folder, name = plugin.split(":")
+        file = self.settings / folder / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        before = file.read_text() if file.exists() else "{}"
+        file.write_text(json.dumps(json.loads(before) | values))
+        try:
+            yield
+        finally:
+            file.write_text(before)
 
 
 @pytest.fixture(scope="session")
@@ -98,6 +73,7 @@ def lab(tmp_path_factory):
             *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"),
             *("--ServerApp.port_retries=0", f"--ServerApp.root_dir={root}"),
             "--LabApp.expose_app_in_browser=True",
+            f"--LabApp.app_settings_dir={_defaults(home)}",
         ]
         server = subprocess.Popen(
             command,
@@ -108,7 +84,7 @@ def lab(tmp_path_factory):
     url = f"http://127.0.0.1:{port}"
     try:
         _wait_for(f"{url}/api?token={token}", server, home / "log")
-        yield Lab(url, token, root)
+        yield Lab(url, token, root, home / "settings")
     finally:
         server.terminate()
         try:
@@ -123,18 +99,28 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
+def _defaults(home: Path) -> Path:
+    """Defaults of JupyterLab's settings: the course's own, and the time of each cell is kept."""
+    folder = home / "defaults"
+    folder.mkdir()
+    settings = json.loads((COURSE_SETTINGS / "overrides.json").read_text())
+    settings["@jupyterlab/notebook-extension:tracker"] = {"recordTiming": True}
+    (folder / "overrides.json").write_text(json.dumps(settings))
+    return folder
+
+
 def _homes(home: Path) -> dict[str, str]:
-    """Settings of its own, with no question about news in a corner of the page."""
-    settings = home / "settings" / "@jupyterlab" / "apputils-extension"
-    settings.mkdir(parents=True)
-    no_news = {"fetchNews": "false", "checkForUpdates": False}
-    (settings / "notification.jupyterlab-settings").write_text(json.dumps(no_news))
+    """Folders of its own, so that nothing is trusted or set that the tests did not."""
     return {
         "JUPYTER_CONFIG_DIR": str(home / "config"),
+        "JUPYTER_DATA_DIR": str(home / "data"),
         "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
         "IPYTHONDIR": str(home / "ipython"),
         "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+        # Figures as data instead of 5 MB of script; `kernel_side` for the kernels.
+        "PLOTLY_RENDERER": "plotly_mimetype",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
     }
 
 
@@ -163,9 +149,15 @@ def chromium():
 
 
 @pytest.fixture
-def page(chromium):
+def context_options():
+    """How the browser's window is; a test file may have its own."""
+    return {"viewport": {"width": 1400, "height": 1000}}
+
+
+@pytest.fixture
+def page(chromium, context_options):
     """A page that fails the test if it asks the network for anything, or an error is thrown."""
-    context = chromium.new_context(viewport={"width": 1400, "height": 1000})
+    context = chromium.new_context(**context_options)
     context.set_default_timeout(IDLE_MS)
     page = context.new_page()
     asked, errors = [], []
@@ -188,7 +180,7 @@ def open_notebook(lab, page):
 
     def open_it(name: str) -> Notebook:
         page.goto(f"{lab.url}/lab/tree/{name}?token={lab.token}&reset")
-        opened.append(Notebook(page))
+        opened.append(Notebook(page, lab.root / name))
         opened[-1].wait_for_kernel()
         return opened[-1]
 

@@ -1,6 +1,7 @@
 """A panel in front of a live engine, in JupyterLab: it runs, pauses, steps, scrubs, stops."""
 
 import pytest
+from run_panels import RunPanels
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.timeout(300)]
 
@@ -29,53 +30,67 @@ runner.start()
 panel
 """
 HOOK = "window.__tinyvllm?.live"
+KERNELS = "@jupyterlab/apputils-extension:kernels-settings"
+LISTEN = """
+import gc, threading, weakref
+threads = set()
+panel.feed.on_msg(lambda *_: threads.add(threading.current_thread().name))
+print(json.dumps(None))
+"""
+REMEMBER = """
+old = [weakref.ref(engine), weakref.ref(runner), weakref.ref(engine.executor)]
+old_state = lambda: "gone" if old[1]() is None else old[1]().state
+print(json.dumps(old_state()))
+"""
+IS_FREE = "gc.collect()\nprint(json.dumps([ref() is None for ref in old]))"
 
 
-def test_a_live_engine(lab, open_notebook, page):
-    notebook = open_notebook(lab.write("live.ipynb", MAKE, SHOW, ""))
+@pytest.mark.parametrize("subshells", ["perCommTarget", "disabled"])
+def test_a_live_engine(subshells, lab, open_notebook, page):
+    with lab.setting(KERNELS, commsOverSubshells=subshells):
+        notebook = open_notebook(lab.write("live.ipynb", MAKE, SHOW))
     notebook.run_all()
     page.wait_for_function(f"{HOOK}?.step > 20 && Object.keys({HOOK}.slots).length > 2")
-    assert page.locator(".tvl").count() == 1
-    assert page.locator(".jp-OutputArea-output img").count() == 0, (
-        "the still shows beside the panel"
-    )
+    cell = notebook.cell(1)
+    assert cell.panel_roots.count() == 1
+    assert cell.node.locator("img").count() == 0, "the still shows beside the panel"
+    notebook.value(LISTEN)
+    panels = RunPanels(cell, *cell.models())
+    root, feed = cell.panel_roots, cell.panels()[0]["feed"]
 
-    page.get_by_role("button", name="Pause the engine").click()
-    page.wait_for_function(f"{HOOK}.engine === 'paused'")
-    page.wait_for_timeout(300)
-    step = page.evaluate(f"{HOOK}.step")
-    page.get_by_role("button", name="One step on").click()
-    page.wait_for_function(f"{HOOK}.step === {step + 1}")
+    cell.press("Pause the engine")
+    cell.wait_until("p.engine === 'paused'")
+    step = panels.ask("step_and_rest", feed)
+    panels.note(feed, step)
+    cell.press("One step on")
+    panels.note(feed, step + 1)
+    panels.compare_with_engine(feed)
+    notebook.value("print(json.dumps(runner.set_knob('max_num_seqs', 9)))")
+    cell.press("One step on")
+    panels.note(feed, step + 2)
+    assert notebook.value("print(json.dumps(engine.config.max_num_seqs))") == 9
+    panels.compare()
 
-    shown = page.evaluate(f"({{step: {HOOK}.step, slots: {HOOK}.slots, blocks: {HOOK}.blocks}})")
-    state = notebook.value(
-        "s = History(engine.log).at(engine.log.num_steps - 1)\n"
-        "print(json.dumps([engine.log.num_steps - 1, s.slots, len(s.ref_counts)]))",
-        2,
-    )
-    assert [shown["step"], shown["slots"], shown["blocks"]["used"]] == state
-
-    page.locator(".tvl").focus()
+    root.focus()
     page.keyboard.press("Home")
-    page.wait_for_function(f"{HOOK}.step === 0 && !{HOOK}.live")
+    cell.wait_until("p.step === 0 && !p.live")
     page.keyboard.press("End")
-    page.wait_for_function(f"{HOOK}.live")
+    cell.wait_until("p.live")
     page.keyboard.press("Space")
-    page.wait_for_function(f"{HOOK}.engine === 'running' && {HOOK}.step > {step + 20}")
+    cell.wait_until(f"p.engine === 'running' && p.step > {step + 20}")
+    threads = notebook.value("print(json.dumps(sorted(threads)))")
+    assert subshells != "disabled" or threads == ["MainThread"]
 
-    # Running the cell again closes the panel, and its engine stops.
-    old = notebook.value("old = runner\nprint(json.dumps(old.state))", 2)
-    assert old == "running"
+    # Running the cell again closes the panel: its engine stops and its memory is free.
+    assert notebook.value(REMEMBER) == "running"
     notebook.run_cell(1)
     page.wait_for_function("document.querySelectorAll('.tvl').length === 1")
-    assert notebook.value(
-        "import time; time.sleep(.5)\nprint(json.dumps([old.state, panel.feed.runner is old]))", 2
-    ) == ["stopped", False]
-
-    page.get_by_role("button", name="Stop the engine").click()
-    page.wait_for_function(f"{HOOK}.engine === 'stopped'")
-    page.get_by_role("button", name="Play").click()
-    page.wait_for_function(f"{HOOK}.playing")
+    notebook.wait_for(IS_FREE, lambda free: free == [True] * 3)
+    cell.wait_until("p.engine === 'running'")
+    cell.press("Stop the engine")
+    cell.wait_until("p.engine === 'stopped'")
+    cell.press("Play")
+    cell.wait_until("p.playing")
 
 
 BREAK = """
@@ -87,7 +102,7 @@ runner.step()
 
 
 def test_a_reloaded_page_and_an_error(lab, open_notebook, page):
-    notebook = open_notebook(lab.write("reload.ipynb", MAKE, SHOW, "", BREAK.strip()))
+    notebook = open_notebook(lab.write("reload.ipynb", MAKE, SHOW, "print()", BREAK.strip()))
     notebook.run_cell(0)
     notebook.run_cell(1)
     page.wait_for_function(f"{HOOK}?.step > 20")
@@ -95,10 +110,11 @@ def test_a_reloaded_page_and_an_error(lab, open_notebook, page):
     page.reload()
     notebook.wait_for_kernel()
     # JupyterLab sometimes holds back all messages of a page that was loaded anew until a cell runs.
-    assert notebook.value("print(json.dumps(1))", 2) == 1
+    notebook.run_cell(2)
     page.wait_for_function(f"{HOOK}?.step > 60 && {HOOK}.live")
-    page.get_by_role("button", name="Pause the engine").click()
-    page.wait_for_function(f"{HOOK}.engine === 'paused'")
+    cell = notebook.cell(1)
+    cell.press("Pause the engine")
+    cell.wait_until("p.engine === 'paused'")
 
     notebook.run_cell(3)
     error = page.locator(".tvl-error")
@@ -107,10 +123,7 @@ def test_a_reloaded_page_and_an_error(lab, open_notebook, page):
     assert not error.locator("pre").is_visible()
     error.locator("summary").click()
     assert "in broken" in error.locator("pre").inner_text()
-    state = notebook.value(
-        "s = History(engine.log).at(engine.log.num_steps - 1)\n"
-        "print(json.dumps([engine.log.num_steps - 1, s.slots, len(s.ref_counts)]))",
-        2,
-    )
-    shown = page.evaluate(f"[{HOOK}.step, {HOOK}.slots, {HOOK}.blocks.used]")
-    assert shown == state
+    panels = RunPanels(cell, notebook.value("print(json.dumps(panel.model_id))"))
+    feed = cell.panels()[0]["feed"]
+    panels.note(feed, panels.ask("last_step", feed))
+    panels.compare()

@@ -10,7 +10,13 @@ from nbformat import v4
 from PIL import Image
 
 from tinyvllm_lab.course import notebook_format as form
-from tinyvllm_lab.course.notebook_run import NotebookFailure, output_differences, run
+from tinyvllm_lab.course.notebook_run import (
+    NotebookFailure,
+    NotebookRun,
+    output_differences,
+    panel_cells,
+    run,
+)
 from tinyvllm_lab.course.notebook_stills import PLOTLY, add_stills, packed
 
 
@@ -31,6 +37,26 @@ def test_cells_run_in_the_notebooks_folder_and_are_timed(tmp_path: Path) -> None
     assert path.read_bytes() == before
     form.write(done.executed, path)
     assert form.check_file(path) == []
+
+
+def test_a_notebook_that_jupyterlab_ran_tells_its_times(tmp_path: Path) -> None:
+    path = make(tmp_path / "a.ipynb", "slow()", "x = 1", "never_run()")
+    executed = form.read(path)
+    for index, ended in ((1, "09:00:02.250"), (2, "09:00:00.100")):
+        executed.cells[index].metadata["execution"] = {
+            "iopub.execute_input": "2026-11-30T09:00:00.000000Z",
+            "shell.execute_reply": f"2026-11-30T{ended}000Z",
+        }
+    done = NotebookRun.saved(path, executed)
+    assert [(t.index, t.seconds) for t in done.times] == [(1, 2.25), (2, 0.1)]
+    assert done.summary == "a.ipynb: 2.4 s (cell 1 2.2 s)"
+    assert done.executed is executed
+    assert done.stored == form.read(path)
+
+
+def test_panel_cells_are_those_with_the_tag() -> None:
+    cells = [_printing("", tags).cells[0] for tags in ((), ("panel",), ("varies", "panel"))]
+    assert panel_cells(v4.new_notebook(cells=cells)) == [1, 2]
 
 
 def test_a_failing_cell_shows_its_source_its_output_and_the_times_before(tmp_path: Path) -> None:

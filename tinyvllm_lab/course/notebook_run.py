@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,27 @@ class NotebookRun:
     executed: NotebookNode
     times: list[CellTime] = field(default_factory=list)
 
+    @classmethod
+    def saved(cls, path: Path, executed: NotebookNode) -> NotebookRun:
+        """A run in JupyterLab, which has saved the notebook with the time of each cell.
+
+        Args:
+            path: the notebook as it is stored.
+            executed: the same notebook, run and saved with JupyterLab's setting `recordTiming`.
+        """
+        return cls(path, read(path), executed, list(_recorded_times(executed)))
+
     @property
     def seconds(self) -> float:
         """Time of all cells together, without the start of the kernel."""
         return sum(t.seconds for t in self.times)
+
+    @property
+    def summary(self) -> str:
+        """The time of the notebook and of its slowest cells, in one line."""
+        slow = sorted(self.times, key=lambda t: -t.seconds)[:5]
+        cells = ", ".join(f"cell {t.index} {t.seconds:.1f} s" for t in slow if t.seconds >= 0.5)
+        return f"{self.path.name}: {self.seconds:.1f} s ({cells or 'all fast'})"
 
 
 def run(path: Path, *, timeout: int = CELL_TIMEOUT_S) -> NotebookRun:
@@ -87,6 +105,11 @@ def run(path: Path, *, timeout: int = CELL_TIMEOUT_S) -> NotebookRun:
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             raise NotebookFailure(_failure_text(result, clock, error)) from None
     return result
+
+
+def panel_cells(nb: NotebookNode) -> list[int]:
+    """The places of the cells that show a panel."""
+    return [i for i, cell in enumerate(nb.cells) if "panel" in cell.metadata.get("tags", [])]
 
 
 def output_differences(stored: NotebookNode, executed: NotebookNode) -> list[str]:
@@ -124,6 +147,17 @@ class _CellClock:
     @property
     def elapsed(self) -> float:
         return time.perf_counter() - self.began
+
+
+def _recorded_times(nb: NotebookNode) -> Iterator[CellTime]:
+    for index, cell in enumerate(nb.cells):
+        moments = cell.metadata.get("execution", {})
+        if "shell.execute_reply" in moments:
+            began, ended = (
+                datetime.fromisoformat(moments[name])
+                for name in ("iopub.execute_input", "shell.execute_reply")
+            )
+            yield CellTime(index, (ended - began).total_seconds(), _title(cell))
 
 
 def _kernel_environment(ipython_dir: str) -> dict[str, str]:
