@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tinyvllm_lab.errors import KernelError
-from tinyvllm_lab.kernels import check, load
+from tinyvllm_lab.kernels import check, load, load_source
 
 pytestmark = pytest.mark.needs("cxx")
 
@@ -138,6 +138,30 @@ def test_checked_modules_raise():
     function = load(BUGS, checked=True).get_function("off_by_one")
     with pytest.raises(KernelError, match=r"'x' at byte 256, 4 bytes past the end.*bugs\.cu:\d+"):
         function(f32(64), f32(64), 64, grid=3, block=32)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("out[0] = x[3];", "read of 4 bytes: a null pointer, at byte 12, by"),
+        (
+            "out[2147483647] = 1;",
+            "write of 4 bytes: 'out' at byte 8589934588, 8589934464 bytes past",
+        ),
+        ("*(float*)0x123456789000 = 1;", "write of 4 bytes: address 0x123456789000, near no array"),
+        (
+            "exit(0);",
+            r"crashed \(it ended the process\) in or after .* on a line that is not known",
+        ),
+        ("abort();", r"crashed \(Aborted\) in or after .* on a line that is not known"),
+    ],
+)
+def test_a_wild_kernel_is_told_in_words_and_leaves_its_arrays_alone(body, told):
+    text = f'extern "C" __global__ void wild(float* out, const float* x) {{ {body} }}'
+    wild, out = load_source(text, "wild", backend="cpu").get_function("wild"), f32(32)
+    with pytest.raises(KernelError, match=told):
+        wild(out, None, grid=1, block=1)
+    assert out.tolist() == f32(32).tolist()
 
 
 def ints(*shape: int) -> np.ndarray:

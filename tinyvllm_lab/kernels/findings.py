@@ -28,7 +28,8 @@ class Place:
 
     def __str__(self) -> str:
         calls = "".join(f", called from {site}" for site in self.called_from)
-        return f"thread {self.thread} of block {self.block} at {self.file}:{self.line}{calls}"
+        where = f"at {self.file}:{self.line}" if self.line else "on a line that is not known"
+        return f"thread {self.thread} of block {self.block} {where}{calls}"
 
 
 @dataclass(frozen=True)

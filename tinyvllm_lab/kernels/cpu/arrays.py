@@ -108,7 +108,8 @@ class Symbols:
         named = []
         for s in self._all:
             begin = mapping.begin + s.offset
-            if s.kind == "OBJECT" and not _COMPILERS_OWN.search(s.name):
+            own = _COMPILERS_OWN.search(s.name) or s.owner.startswith("simt::")
+            if s.kind == "OBJECT" and not own:
                 may_write = mapping.writable(begin)
                 named.append(Array(s.name, begin, begin + s.size, "global", may_write))
         rest = [Array("constants", begin, end, "module", False) for begin, end, _ in mapping.pieces]

@@ -34,6 +34,8 @@ KINDS = (
     "division_by_zero",
 )
 _ACCESS = ("read", "write", "atomic update")
+_NULL_PAGES = 1 << 20  # bytes from address 0 on that nothing is in
+_FAR = 1 << 40  # bytes: no index of an array comes so far
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def _finding(report: Report, context: Context) -> Finding:
     finding = Finding(kind, context.kernel, "", place, other, count=report.count)
     if kind == "bad_index":
         finding = replace(finding, array=_indexed_array(place.text, context))
-    if report.address:
+    if report.address >= _NULL_PAGES:
         array = _nearest(context.arrays, report)
         if array:
             offset = report.address - array.begin
@@ -110,13 +112,15 @@ def _indexed_array(line: str, context: Context) -> str:
 
 
 def _nearest(arrays: Sequence[Array], report: Report) -> Array | None:
+    """The array that was meant: the one this line used before, else the nearest, if one is near."""
     if report.region >= 0:
         return arrays[report.region] if report.region < len(arrays) else None
 
     def distance(array: Array) -> int:
         return max(array.begin - report.address, report.address - array.end, 0)
 
-    return min((a for a in arrays if a.space != "module"), key=distance, default=None)
+    named = [a for a in arrays if a.space != "module" and distance(a) < _FAR]
+    return min(named, key=distance, default=None)
 
 
 def _deadlock(waiting: Sequence[Report], context: Context) -> Finding:
@@ -146,7 +150,9 @@ def _who(place: Place | None) -> str:
 
 def _out_of_bounds(f: Finding, r: Report, context: Context) -> str:
     array = next((a for a in context.arrays if a.name == f.array), None)
-    where = "memory that belongs to no array"
+    where = f"address {r.address:#x}, near no array"
+    if r.address < _NULL_PAGES:
+        where = f"a null pointer, at byte {r.address}"
     if array and f.offset is not None:
         size = array.end - array.begin
         past = (

@@ -17,6 +17,9 @@ namespace simt {
 
 static Launch* child_launch;  // what a signal handler in the child reports about
 
+// How the child ends; any other status is the kernel's own doing, by exit() for example.
+enum ChildStatus { kCompleted = 100, kStopped = 101 };
+
 static int run_checked(const LaunchRequest& request, CheckRequest& check) {
     Checker checker(check, *request.log);
     Launch launch(request, &checker);
@@ -53,7 +56,7 @@ static void on_signal(int signal, siginfo_t* info, void* context) {
     Report report = this_block->report(kind, reinterpret_cast<const void*>(pc));
     snprintf(report.text, sizeof report.text, "%s", strsignal(signal));
     child_launch->add(report);
-    _exit(1);
+    _exit(kStopped);
 }
 
 static void catch_signals(double time_limit_s) {
@@ -80,18 +83,20 @@ static void catch_signals(double time_limit_s) {
     catch_signals(check.time_limit_s);
     const int stopped = run_checked(request, check);
     fflush(stdout);
-    _exit(stopped);
+    _exit(stopped ? kStopped : kCompleted);
 }
 
 static int wait_for(pid_t pid, const LaunchRequest& request) {
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    if (WIFEXITED(status)) return WEXITSTATUS(status);
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    if (code == kCompleted || code == kStopped) return code == kStopped;
     Report report{};
     report.kind = Kind::crash;
     report.region = report.other_thread = -1;
-    snprintf(report.text, sizeof report.text, "%s", strsignal(WTERMSIG(status)));
+    const char* how = WIFEXITED(status) ? "it ended the process" : strsignal(WTERMSIG(status));
+    snprintf(report.text, sizeof report.text, "%s", how);
     if (request.log->count < request.log->capacity)
         request.log->reports[request.log->count++] = report;
     return 1;
