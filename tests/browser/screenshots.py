@@ -39,14 +39,14 @@ from tinyvllm_lab.widgets import *
 
 X_RAY = """
 import torch
-from tinyvllm_lab.kernels import load, xray
-kernels, x = load("rmsnorm", backend="cpu"), torch.linspace(-1, 1, 1024).view(4, 256)
-tree, warp = (
-    xray(kernels.get_function(f"rmsnorm_{name}_f32"), torch.empty_like(x), x, x[0] + 2, 256, 1e-5,
-         grid=4, block=128)
-    for name in ("tree", "warp")
-)
-KernelXRay({"tree": tree, "warp": warp}, size=SIZE)
+from tinyvllm_lab.kernels import OPS, load, xray
+x = torch.linspace(-1, 1, 4096).view(4, 1024)
+def look(version):
+    (launch,) = OPS["rms_norm"].work(x, x[0] + 2, 1e-5, version=version).launches
+    function = load(launch.file, backend="cpu").get_function(launch.kernel)
+    size = {"grid": launch.grid, "block": launch.block, "shared": launch.shared}
+    return xray(function, *launch.args, **size)
+KernelXRay({name: look(name) for name in ("tree", "warp")}, step=14, size=SIZE)
 """
 CURVE = """
 explorer = LatencyThroughput(size=SIZE)
