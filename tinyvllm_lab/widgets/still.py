@@ -167,7 +167,7 @@ def _length(text: str, size: float) -> float:
 def to_png(image: Image.Image) -> bytes:
     """A picture as PNG. 128 colours are plenty, and more than halve it."""
     out = io.BytesIO()
-    _with_few_colours(image).save(out, "png", compress_level=4)
+    _with_few_colours(image).save(out, "png", compress_level=6)
     return out.getvalue()
 
 

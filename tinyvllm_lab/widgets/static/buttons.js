@@ -9,6 +9,8 @@ const ICONS = {
   step: "M5 3v10l6-5zM2.4 3H4v10H2.4z",
   last: "M11 3h2v10h-2zM3 3v10l7-5z",
   stop: "M3.5 3.5h9v9h-9z",
+  nearer: "M7 3h2v4h4v2H9v4H7V9H3V7h4z",
+  farther: "M3 7h10v2H3z",
 };
 
 /** @param {string} label @param {keyof typeof ICONS} icon @param {string} keys */

@@ -6,10 +6,12 @@
 
 import { Controls } from "./controls.js";
 import { Surface } from "./draw.js";
+import { publish } from "./hook.js";
 import { link } from "./link.js";
 import { storeOf } from "./page.js";
 import { lookOf, themeOf, wantsLessMotion, watchTheme } from "./theme.js";
 import { count, describeStep, duration, nameOf, sourceOf } from "./words.js";
+import { addZoom } from "./zoom.js";
 
 /** @typedef {import("./page.js").Store} Store */
 /** @typedef {import("./replayer.js").Run} Run */
@@ -41,6 +43,7 @@ import { count, describeStep, duration, nameOf, sourceOf } from "./words.js";
  * @property {(x: number, y: number, scene: Scene) => Hit | null} hit what lies there
  * @property {(scene: Scene) => LegendItem[]} legend
  * @property {(scene: Scene) => string} [describe] words for screen readers, besides the step's
+ * @property {(factor: number, scene: Scene) => void} [zoom] show so many times as many steps
  */
 
 const WORDS_MS = 400; // while it moves, the words for screen readers follow so often
@@ -94,6 +97,7 @@ class Frame {
     element("span", "tvl-title", head).textContent = model.get("title");
     this.badge = element("span", "tvl-badge", head);
     this.now = element("span", "tvl-now", head);
+    if (this.view.zoom) addZoom(head, this.surface.canvas, (factor) => this.zoom(factor), signal);
     this.stage = element("div", "tvl-stage", root);
     this.stage.append(this.surface.canvas);
     this.tip = element("div", "tvl-tip", this.stage);
@@ -125,6 +129,12 @@ class Frame {
   /** @param {import("./page.js").Change} change */
   changed(change) {
     if (change === "status") this.showStatus();
+    this.ask();
+  }
+
+  /** @param {number} factor */
+  zoom(factor) {
+    if (this.scene) this.view.zoom?.(factor, this.scene);
     this.ask();
   }
 
@@ -299,45 +309,6 @@ export function requestTip(scene, request) {
 export const requestSwatch = () => [0, 1, 2].map((n) => lookOf(n).fill).reduce(
   (text, fill, n) => `${text}, ${fill} ${n * 33}% ${n * 33 + 33}%`, "linear-gradient(90deg",
 ) + ")";
-
-/**
- * For tests: what a panel shows. Its element has it as `tinyvllm`; `window.__tinyvllm[name]` is that
- * of the newest panel of this name.
- * @param {string} name @param {Frame} frame
- */
-function publish(name, frame) {
-  const page = /** @type {any} */ (globalThis);
-  page.__tinyvllm ??= {};
-  const element = /** @type {any} */ (frame.root);
-  page.__tinyvllm[name] = element.tinyvllm = {
-    name,
-    feed: frame.model.get("feed_id"),
-    get step() { return frame.store.step; },
-    get firstStep() { return frame.store.run?.firstStep ?? 0; },
-    get lastStep() { return frame.store.run?.lastStep ?? -1; },
-    get draws() { return frame.draws; },
-    get drawn() { return frame.drawn; },
-    get playing() { return frame.store.playing; },
-    get live() { return frame.store.follows; },
-    get engine() { return frame.store.status.state; },
-    get focus() { return frame.store.focus; },
-    get blocks() { return blocksByState(frame); },
-    get slots() { return frame.scene ? Object.fromEntries(frame.scene.run.at(frame.store.step).slots) : {}; },
-    get waiting() { return frame.scene ? frame.scene.run.at(frame.store.step).waiting : []; },
-    seek: (/** @type {number} */ step) => frame.store.seek(step),
-  };
-}
-
-/** @param {Frame} frame */
-function blocksByState(frame) {
-  const { run, step } = frame.store;
-  if (run === null) return {};
-  const state = run.at(step);
-  let cached = 0;
-  for (const block of state.cached.keys()) if (!state.refCounts.has(block)) cached += 1;
-  const used = state.refCounts.size;
-  return { used, cached, free: Math.max(0, (run.config.num_blocks ?? 1) - 1 - used - cached) };
-}
 
 /** The anywidget module of a panel. @param {() => View} makeView called for each view on the page */
 export function definePanel(makeView) {

@@ -10,11 +10,24 @@ import { count, nameOf, phasesOf, plural, seatsOf } from "./words.js";
 /** @typedef {import("./draw.js").Surface} Surface */
 /** @typedef {{left: number, first: number, last: number, pitch: number, top: number, rows: number, row: number, batch: number}} Layout */
 
+const FEWEST = 20; // steps in the window
 const AHEAD = 0.2; // of the window lies after the shown step
 const HEIGHTS = [1, 0.5, 1]; // of a row, by phase
 const FLAT = 6; // px of a row: below, corners are not rounded and rows have no gaps
 
 class SlotTimeline {
+  constructor() {
+    /** @type {number | null} steps that are shown at a time; null: as the options say */
+    this.span = null;
+  }
+
+  /** @param {number} factor @param {Scene} scene */
+  zoom(factor, { run, options }) {
+    const all = run.numSteps - run.firstStep;
+    const span = Math.min(this.span ?? options.steps, Math.max(all, FEWEST));
+    this.span = Math.max(FEWEST, Math.min(Math.round(span * factor), all));
+  }
+
   /** @param {Scene} scene */
   height(scene) {
     const { top, rows, row, batch } = this.layout(scene);
@@ -25,7 +38,7 @@ class SlotTimeline {
   layout(scene) {
     const { run, step, width, size, options } = scene;
     const left = size * 3.2;
-    const span = Math.min(options.steps, Math.max(run.numSteps - run.firstStep, 20));
+    const span = Math.min(this.span ?? options.steps, Math.max(run.numSteps - run.firstStep, FEWEST));
     const wanted = Math.round(step - span * (1 - AHEAD));
     const first = Math.max(run.firstStep, Math.min(wanted, run.lastStep + 1 - span));
     const rows = Math.max(seatsOf(run, scene.state), 1);
@@ -221,15 +234,25 @@ function drawBatch(surface, { run, theme, width }, layout) {
   const room = batch * 0.82;
   surface.rect(left, bottom - room, width - left, room, theme.panel);
   const { prefill, decode, recompute } = run.series;
-  for (let step = Math.max(first, run.firstStep); step < Math.min(last, run.numSteps); step++) {
-    const at = run.series.row(step);
+  const each = Math.max(1, Math.floor(1 / pitch)); // steps in a column: the fullest of them is drawn
+  for (let step = Math.max(first, run.firstStep); step < Math.min(last, run.numSteps); step += each) {
+    const at = fullest(run.series, run.series.row(step), each);
     let y = bottom;
     for (const [column, phase] of /** @type {const} */ ([[decode, 1], [prefill, 0], [recompute, 2]])) {
       const height = (room * column.values[at]) / budget;
       y -= height;
-      if (height > 0) surface.rect(xOf(layout, step), y, Math.max(pitch - 0.4, 0.6), height, PHASE_COLOURS[phase]);
+      if (height > 0) surface.rect(xOf(layout, step), y, Math.max(pitch * each - 0.4, 0.6), height, PHASE_COLOURS[phase]);
     }
   }
+}
+
+/** The row with the most tokens of so many. @param {import("./series.js").Series} series @param {number} start @param {number} rows */
+function fullest({ prefill, decode, recompute }, start, rows) {
+  const total = (/** @type {number} */ at) => prefill.values[at] + decode.values[at] + recompute.values[at];
+  let found = start;
+  const stop = Math.min(start + rows, decode.length);
+  for (let at = start + 1; at < stop; at++) if (total(at) > total(found)) found = at;
+  return found;
 }
 
 /** What comes after the shown step is pale. @param {Surface} surface @param {Scene} scene @param {Layout} layout */
