@@ -9,6 +9,7 @@ __getattr__, __all__ = lazy_attributes(
         "load_source": "tinyvllm_lab.kernels.loader",
         "check": "tinyvllm_lab.kernels.inspection",
         "xray": "tinyvllm_lab.kernels.inspection",
+        "recorded_xray": "tinyvllm_lab.kernels.recorded",
         "resource_report": "tinyvllm_lab.kernels.resources",
         "op_functions": "tinyvllm_lab.kernels.ops",
         "KernelRunner": "tinyvllm_lab.kernels.ops",

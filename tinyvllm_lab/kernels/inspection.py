@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from tinyvllm_lab.errors import KernelError
 from tinyvllm_lab.kernels.arguments import bind, geometry
+from tinyvllm_lab.kernels.backend import why_not_cpu
 from tinyvllm_lab.kernels.findings import Finding
 from tinyvllm_lab.kernels.module import Function
+from tinyvllm_lab.kernels.recorded import recorded_call, recorded_xray
 from tinyvllm_lab.kernels.sources import source_closure
 from tinyvllm_lab.kernels.xray_data import XRay
 
@@ -24,7 +26,7 @@ class CheckResult:
         findings: the bugs, in the order they showed; empty if there is none.
         completed: whether the kernel ran to its end; if not, the arrays are as they were.
         num_accesses: loads, stores and atomics on arrays.
-        seconds: wall time of the launch.
+        seconds: wall time of the launch; 0 if it was recorded.
     """
 
     kernel: str
@@ -76,15 +78,22 @@ def check(
         time_limit: seconds until the kernel counts as endless.
         isolate: run in a forked child, so that no crash can end this process.
 
+    Where there is no C++ compiler, a call of the chapters gives what was found when recorded.
+
     Raises:
         KernelError: no C++ compiler, or an argument does not fit the signature.
     """
     from tinyvllm_lab.kernels.cpu.checked import CheckOptions
 
+    launch = geometry(grid, block, shared)
+    if why_not_cpu():
+        found = recorded_call("checks", function, args, launch, None)
+        findings = [Finding.from_json(one) for one in found["findings"]]
+        return CheckResult(**{**found, "findings": findings})
     options = CheckOptions(isolate=isolate, time_limit=time_limit)
     launcher = _launcher(function, "checked")
     arguments = bind(function.signature, args, launcher.check_device)
-    run = launcher.run(function.signature, arguments, geometry(grid, block, shared), options)
+    run = launcher.run(function.signature, arguments, launch, options)
     return CheckResult(function.name, run.findings, run.completed, run.num_accesses, run.seconds)
 
 
@@ -113,6 +122,8 @@ def xray(
         max_events: no more events than this are kept.
         time_limit: seconds until the kernel counts as endless.
 
+    Where there is no C++ compiler, a call of the chapters gives its recorded x-ray.
+
     Raises:
         KernelError: no C++ compiler, an argument does not fit the signature, or no such block.
     """
@@ -120,7 +131,9 @@ def xray(
     from tinyvllm_lab.kernels.xray_analysis import analyse
 
     launch = geometry(grid, block, shared)
-    logged = _logged_blocks(blocks, launch.num_blocks)
+    logged = logged_blocks(blocks, launch.num_blocks)
+    if why_not_cpu():
+        return recorded_xray(recorded_call("xrays", function, args, launch, logged))
     options = CheckOptions(time_limit=time_limit, max_events=max_events, blocks=logged)
     launcher = _launcher(function, "xray")
     arguments = bind(function.signature, args, launcher.check_device)
@@ -128,7 +141,12 @@ def xray(
     return analyse(run, shared, _sources(function))
 
 
-def _logged_blocks(blocks: int | range, num_blocks: int) -> tuple[int, int]:
+def logged_blocks(blocks: int | range, num_blocks: int) -> tuple[int, int]:
+    """First and one past the last block to log.
+
+    Raises:
+        KernelError: there is no such block, or they do not follow each other.
+    """
     wanted = range(blocks) if isinstance(blocks, int) else blocks
     if not wanted or wanted.step != 1 or wanted.start < 0 or wanted.start >= num_blocks:
         raise KernelError(f"blocks={blocks} names no block.", f"0 to {num_blocks - 1}")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tinyvllm_lab.errors import KernelError
-from tinyvllm_lab.kernels.backend import announce, choose_backend
+from tinyvllm_lab.kernels.backend import announce, choose_backend, why_not_cpu
 from tinyvllm_lab.kernels.module import Module
 from tinyvllm_lab.kernels.sources import find_source, write_source
 
@@ -23,6 +23,9 @@ def load(
         checked: run every launch under the checker (CPU only): slower, and each bug it finds is
             raised as a `KernelError` that names the line. A crash cannot end this process.
         defines: macros for the compiler, "NAME" or "NAME=value".
+
+    Where the CPU back end has no compiler, a file of the chapters can still be x-rayed and checked,
+    from its recordings (`recorded`).
 
     Raises:
         KernelError: no such file, no usable back end, or the file does not compile.
@@ -73,6 +76,10 @@ def load_source(
 
 
 def _load_cpu(source: Path, checked: bool, defines: tuple[str, ...]) -> Module:
+    if why_not_cpu():
+        from tinyvllm_lab.kernels.recorded import recorded_module
+
+        return recorded_module(source, defines)
     from tinyvllm_lab.kernels.cpu.build import build
     from tinyvllm_lab.kernels.cpu.checked import checked_launcher
     from tinyvllm_lab.kernels.cpu.launch import fast_launcher

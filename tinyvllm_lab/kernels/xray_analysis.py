@@ -68,7 +68,8 @@ def analyse(run: CheckedRun, shared: int, sources: dict[str, list[str]]) -> XRay
     """
     context = run.context
     log = _prepare(np.frombuffer(run.events, EVENT), context)
-    touched = sorted({int(r) for r in np.unique(log.events["region"]) if r >= 0})
+    regions, first = np.unique(log.events["region"], return_index=True)
+    touched = [int(r) for r in regions[np.argsort(first)] if r >= 0]  # in the order of first use
     numbers = {region: i for i, region in enumerate(touched)}
     arrays = [context.arrays[r] for r in touched]
     accesses, totals = _accesses(log, context)
