@@ -106,8 +106,9 @@ class KernelXRay(Displayed, anywidget.AnyWidget):
 
     def still_image(self) -> Image.Image:
         """The same as an image of Pillow."""
-        pairs = zip(self._shown, self._starts, strict=True)
-        images = [still_of(self.title, run, start, self.caption) for run, start in pairs]
+        captions = [*[""] * (len(self._shown) - 1), self.caption]
+        shown = zip(self._shown, self._starts, captions, strict=True)
+        images = [still_of(self.title, run, start, caption) for run, start, caption in shown]
         sheet = Image.new("RGB", (images[0].width, sum(i.height for i in images)), "#ffffff")
         top = 0
         for image in images:

@@ -44,7 +44,7 @@ def sentence(run: XRayRun, step: WarpStep | None) -> str:
         return f"{start}, {_times(step.passes(), 'pass')} of the banks."
     sectors = step.sectors()
     used = 100 * sum(sectors.values()) / (SECTOR_BYTES * len(sectors))
-    return f"{start}: {_times(len(sectors), 'sector')}, {used:.0f} % of them used."
+    return f"{start}: {_times(len(sectors), 'sector')}, {used:.0f} % used."
 
 
 def _times(count: int, word: str) -> str:
@@ -253,7 +253,7 @@ class _Still:
         for step in self.run.timeline.steps:
             if step.warp == warp:
                 x = left + step.tick * pitch
-                canvas.rect(x, y, max(pitch - 0.4, 0.5), 11, LOOKS[step.kind][0])
+                canvas.rect(x, y, max(pitch - 0.4, 0.6), 11, LOOKS[step.kind][0])
         for tick in self.run.timeline.opens if pitch > 1 else []:
             canvas.line(left + tick * pitch, y - 1, left + tick * pitch, y + 12, TEXT)
         canvas.card(left + self.tick * pitch - 1, y - 1, max(pitch, 2) + 2, 13, 1, None, TEXT, 1.2)

@@ -312,11 +312,11 @@ function place(event, canvas) {
   return [event.clientX - box.left, event.clientY - box.top];
 }
 
-/** For tests: what the newest panel of this name shows. @param {string} name @param {Frame} frame */
+/** For tests: the element, and for the newest panel of this name the page, tell what it shows. @param {string} name @param {Frame} frame */
 function publish(name, frame) {
   const page = /** @type {any} */ (globalThis);
   page.__tinyvllm ??= {};
-  page.__tinyvllm[name] = {
+  page.__tinyvllm[name] = /** @type {any} */ (frame.root).tinyvllm = {
     get step() { return frame.player.tick; },
     get lastStep() { return frame.run.page.ticks - 1; },
     get draws() { return frame.draws; },

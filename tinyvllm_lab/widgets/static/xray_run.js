@@ -266,7 +266,7 @@ export function sentence(run, warp, tick) {
   if (array.space === "shared") return `${start}, ${times(passesOf(step), "pass")} of the banks.`;
   const sectors = sectorsOf(step);
   const used = sectors.reduce((sum, { used: bytes }) => sum + bytes, 0);
-  return `${start}: ${times(sectors.length, "sector")}, ${percent(used / (SECTOR * sectors.length))} % of them used.`;
+  return `${start}: ${times(sectors.length, "sector")}, ${percent(used / (SECTOR * sectors.length))} % used.`;
 }
 
 /** @type {Record<string, string>} */
