@@ -4,7 +4,7 @@ import test from "node:test";
 import { KIND } from "../../../tinyvllm_lab/widgets/static/events.js";
 import { Store } from "../../../tinyvllm_lab/widgets/static/page.js";
 import { Run } from "../../../tinyvllm_lab/widgets/static/replayer.js";
-import { countUpTo } from "../../../tinyvllm_lab/widgets/static/series.js";
+import { countBelow, countUpTo } from "../../../tinyvllm_lab/widgets/static/series.js";
 import { decodeEvents, readVarints } from "../../../tinyvllm_lab/widgets/static/trace.js";
 import { describeStep, duration } from "../../../tinyvllm_lab/widgets/static/words.js";
 
@@ -50,7 +50,9 @@ test("series: seats, work, marks, jumps, latencies", () => {
   assert.deepEqual(series.ttft, [{ step: 0, value: 2000 }, { step: 1, value: 4000 }]);
   assert.deepEqual(series.tpot, [{ step: 1, value: 2000 }]);
   assert.deepEqual([...series.prefill.values.slice(0, 4)], [4, 3, 0, 0]);
+  assert.deepEqual([...series.outputsSoFar.values.slice(0, 4)], [1, 3, 3, 3]);
   assert.equal(countUpTo(series.tokens.get(0).steps, 0), 1);
+  assert.deepEqual([0, 1, 2, 4].map((n) => countBelow([1, 1, 3], n, 3)), [0, 0, 2, 3]);
 });
 
 test("a run that grows event by event is the run that came at once", () => {
@@ -131,4 +133,25 @@ test("the store in front of a live engine", () => {
   assert.equal(store.follows, false);
   store.seek(Infinity);
   assert.equal(store.follows, true);
+});
+
+test("a run that comes in parts: its first picture moves when it is whole, unless somebody moved", () => {
+  for (const moved of [false, true]) {
+    const store = new Store();
+    const changes = [];
+    store.listen((change) => changes.push(change), new AbortController().signal);
+    store.begin(false, 7);
+    const run = makeRun(EVENTS.slice(0, 8));
+    store.setRun(run, 0, false);
+    assert.deepEqual([store.runNumber, store.isWhole, store.step], [7, false, 0]);
+    run.append(Float64Array.from(EVENTS.slice(8).flat()));
+    store.grown();
+    assert.equal(store.step, 0, "it does not follow");
+    if (moved) store.seek(1);
+    store.finish(2);
+    assert.deepEqual([store.isWhole, store.step], [true, moved ? 1 : 2]);
+    assert.equal(changes.at(-1), "run");
+    store.finish(3);
+    assert.equal(store.step, moved ? 1 : 2, "only once");
+  }
 });
