@@ -157,11 +157,15 @@ class _Warp:
     here: dict[_Request, list[int]] = field(default_factory=lambda: defaultdict(list))
     ready: list[tuple[int, _Request]] = field(default_factory=list)
     blocked: list[int] = field(default_factory=list)
-    begun: bool = False
 
     def add(self, lane: int, thread: ThreadSteps) -> None:
         self.threads[lane], self.at[lane] = thread, 0
         self.expected.update(zip(thread.requests, thread.arrays, strict=True))
+
+    def begin(self) -> None:
+        """All lanes come to their first request."""
+        for lane in sorted(self.threads):
+            self.arrive(lane)
 
     def arrive(self, lane: int) -> None:
         """The lane comes to its next request, and may be the last one that was missing."""
@@ -175,28 +179,27 @@ class _Warp:
 
     def step(self, tick: int) -> WarpStep | None:
         """Do the next request: one that all its lanes have come to, if there is one."""
-        if not self.begun:
-            self.begun = True
-            for lane in sorted(self.threads):
-                self.arrive(lane)
         if not self.here:
             return None
         request = heappop(self.ready)[1] if self.ready else self._incomplete()
         lanes = sorted(self.here.pop(request))
         self.expected[request] -= len(lanes)
-        at = [self.at[lane] for lane in lanes]
-        first, k = self.threads[lanes[0]], at[0]
-        offsets = tuple(self.threads[lane].offsets[i] for lane, i in zip(lanes, at, strict=True))
+        step = self._describe(tick, lanes)
         for lane in lanes:
             self.at[lane] += 1
             self.ends[lane] = tick
-        if first.kinds[k] == "barrier":
-            self.blocked += lanes
-        else:
-            for lane in lanes:
+            if step.kind != "barrier":
                 self.arrive(lane)
-        what = first.kinds[k], first.lines[k], first.arrays[k], first.sizes[k]
-        return WarpStep(tick, self.number, *what, tuple(lanes), offsets)
+        if step.kind == "barrier":
+            self.blocked += lanes
+        return step
+
+    def _describe(self, tick: int, lanes: list[int]) -> WarpStep:
+        """What lanes are about to do."""
+        first, at = self.threads[lanes[0]], self.at[lanes[0]]
+        what = first.kinds[at], first.lines[at], first.arrays[at], first.sizes[at]
+        offsets = (self.threads[lane].offsets[self.at[lane]] for lane in lanes)
+        return WarpStep(tick, self.number, *what, tuple(lanes), tuple(offsets))
 
     def _incomplete(self) -> _Request:
         def place(request: _Request) -> tuple[int, _Request]:
@@ -204,6 +207,10 @@ class _Warp:
             return self.order[self.threads[lane].lines[self.at[lane]]], request
 
         return min(self.here, key=place)
+
+    def has_more(self) -> bool:
+        """Whether some lane has steps left."""
+        return any(at < len(self.threads[lane].kinds) for lane, at in self.at.items())
 
     def release(self) -> None:
         """A barrier is open."""
@@ -223,6 +230,9 @@ class _Block:
     done: int = 0
 
     def run(self, most: int) -> None:
+        """Go on until nothing is left to do, or `most` has been done."""
+        for warp in self.warps:
+            warp.begin()
         while self.done < most:
             found = [step for warp in self.warps if (step := warp.step(self.tick))]
             if not found:
@@ -230,15 +240,19 @@ class _Block:
             self.steps += found
             self.done += sum(len(step.lanes) for step in found)
             self.tick += 1
-            if self.waits() and not any(warp.here for warp in self.warps):
-                more = any(
-                    w.at[lane] < len(w.threads[lane].kinds) for w in self.warps for lane in w.at
-                )
-                if not more:
-                    return
-                self.opens.append(self.tick)
-                for warp in self.warps:
-                    warp.release()
+            if self.all_wait() and any(warp.has_more() for warp in self.warps):
+                self.open_barrier()
+
+    def all_wait(self) -> bool:
+        """Whether nobody can go on before a barrier opens."""
+        return self.waits() and not any(warp.here for warp in self.warps)
 
     def waits(self) -> bool:
+        """Whether somebody is at a barrier."""
         return any(warp.blocked for warp in self.warps)
+
+    def open_barrier(self) -> None:
+        """All who wait go on."""
+        self.opens.append(self.tick)
+        for warp in self.warps:
+            warp.release()
