@@ -18,7 +18,7 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 WIDTHS = {"laptop": (1440, "normal"), "projector": (1280, "presenter")}  # CSS px, a panel's size
 HEIGHT = 5000  # CSS px: more than any panel needs, as only what is in sight can be taken
 SCALE = 1.25  # device pixels a CSS pixel: sharp enough to read, and all pictures in 4 MB
-COLOURS, IMPROVEMENTS = 128, 2  # of the palette: no colour is far from the true one
+COLOURS, IMPROVEMENTS = 64, 2  # of the palette: no colour is far from the true one
 MARGIN = 1  # CSS px around a panel
 SETTLE_MS = 500
 
