@@ -14,7 +14,8 @@ pointer are shared by all panels of that run. To add a panel `name`:
    `test_static.py` and `tests/browser/test_saved_page.py`. `npx tsc -p tests/widgets` checks types.
 
 A panel that shows no run (a calculator) derives from `anywidget.AnyWidget` itself and takes what it
-needs of `still`, `palette` and `static/draw.js`.
+needs of `still`, `palette` and `static/draw.js`. The chapters' browser tests drive every panel of a
+run by themselves; another kind of widget gets a function in `tests/browser/widget_drivers.py`.
 """
 
 from __future__ import annotations
