@@ -98,7 +98,7 @@ class Notebook:
 
     # ------------------------------------------------------------------- asking
 
-    def value(self, code: str, _index: int = 0) -> Any:
+    def value(self, code: str) -> Any:
         """What the kernel prints, as JSON, for code that is in no cell."""
         status, text = self.page.evaluate(_ASK, code)
         assert status == "ok", text

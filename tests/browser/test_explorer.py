@@ -62,7 +62,7 @@ def test_a_saved_page_shows_the_curves_and_says_what_it_cannot(page, tmp_path):
 
 
 def test_with_a_kernel_points_come_one_by_one(lab, open_notebook, page):
-    notebook = open_notebook(lab.write("explorer.ipynb", MAKE.strip(), SHOW.strip(), ""))
+    notebook = open_notebook(lab.write("explorer.ipynb", MAKE.strip(), SHOW.strip()))
     notebook.run_cell(0)
     notebook.run_cell(1)
     page.wait_for_function(f"{HOOK}?.curve?.done && {HOOK}.draws > 0")
@@ -81,8 +81,8 @@ def test_with_a_kernel_points_come_one_by_one(lab, open_notebook, page):
     page.wait_for_function(f"{HOOK}.selected === 6")
     rates = notebook.value(
         "point = explorer.sweep.points[6]\n"
-        "print(json.dumps([explorer.selected is point.run, point.rate, point.requests_per_s]))", 2
-    )  # fmt: skip
+        "print(json.dumps([explorer.selected is point.run, point.rate, point.requests_per_s]))"
+    )
     shown = page.evaluate(f"[{HOOK}.curve.points[6].rate, {HOOK}.curve.points[6].requests]")
     assert rates == [True, *shown]
     notebook.run_cell(1)  # anew: the old one closes, and no thread is left
@@ -90,5 +90,5 @@ def test_with_a_kernel_points_come_one_by_one(lab, open_notebook, page):
     page.wait_for_function(f"{HOOK}.curve.done && {HOOK}.former === null")
     assert notebook.value(
         "import threading\n"
-        "print(json.dumps([t.name for t in threading.enumerate()].count('sweep')))", 2
+        "print(json.dumps([t.name for t in threading.enumerate()].count('sweep')))"
     ) == 0  # fmt: skip

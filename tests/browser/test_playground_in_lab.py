@@ -1,6 +1,6 @@
 """The playground where JupyterLab sends what the page says to the kernel's main thread.
 
-`test_notebooks_in_lab.py` drives the one of `playground.ipynb`, with JupyterLab's defaults.
+`test_later_chapters_in_lab.py` drives the one of `playground.ipynb`, with JupyterLab's defaults.
 """
 
 import pytest

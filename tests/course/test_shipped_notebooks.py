@@ -20,7 +20,7 @@ from tinyvllm_lab.course.notebook_stills import BROWSERS
 from tinyvllm_lab.course.notebooks import all_notebooks
 
 HERE = Path(__file__)
-IN_LAB = HERE.parents[1] / "browser" / "test_notebooks_in_lab.py"
+IN_LAB = sorted((HERE.parents[1] / "browser").glob("test_*_chapters_in_lab.py"))
 HAS_BROWSER = any(map(shutil.which, BROWSERS))
 NOTEBOOKS = [pytest.param(path, id=path.stem) for path in all_notebooks()]
 RUN_HERE = [
@@ -47,14 +47,14 @@ if RUN_HERE:  # pytest would call an empty list a test that is left out
 
 
 def _executions(path_variable: str) -> Counter[str]:
-    """How often each notebook is run by both files, with these programs on the machine."""
+    """How often each notebook is run, here and in JupyterLab, with these programs."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     env = {**os.environ, "PATH": path_variable}
     listed = subprocess.run(
-        [*command, HERE, IN_LAB], env=env, capture_output=True, text=True, check=True
+        [*command, HERE, *IN_LAB], env=env, capture_output=True, text=True, check=True
     ).stdout
     here = re.findall(r"test_it_runs_and_prints_what_is_stored\[(.+)\]", listed)
-    in_lab = re.findall(r"test_notebooks_in_lab\.py::\w+\[(.+)\]", listed)
+    in_lab = re.findall(r"_chapters_in_lab\.py::\w+\[(.+)\]", listed)
     has_browser = any(shutil.which(name, path=path_variable) for name in BROWSERS)
     return Counter([*here, *(in_lab if has_browser else [])])  # else they are marked `needs`
 
