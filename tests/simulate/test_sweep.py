@@ -15,6 +15,7 @@ from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.simulate import (
     Bursts,
     ClosedLoop,
+    Fixed,
     LogNormal,
     Poisson,
     Uniform,
@@ -192,8 +193,10 @@ def test_what_is_no_open_loop_is_refused(workload):
         (workload, None, [3.0, 0.0], "A rate is 0.0"),
         (workload, None, [math.inf], "A rate is inf"),
         (workload, small, None, "were refused"),
+        (independent(20, prompt=Fixed(4), output=Fixed(1)), None, None, "ended in one step"),
     ):
         with pytest.raises(ConfigError, match=words):
             load_sweep(bad, config, rates=rates)
+    assert load_sweep(workload, CONFIG, rates=[]).points == []
     with pytest.raises(ConfigError, match="abacus"):
         load_sweep(workload, hardware="abacus")

@@ -207,16 +207,27 @@ def load_points(
     Raises:
         ConfigError: as `load_sweep`.
     """
-    _check(workload, rates or loads)
+    _check(workload, loads if rates is None else rates)
     cost_model = cost_model or CostModel(hardware, model)
     config = config or config_for(cost_model, workload)
     try:
         capacity = LoadPoint.of(math.inf, _run(workload, math.inf, config, cost_model, stop))
         yield capacity
-        for rate in rates or [load * capacity.requests_per_s for load in loads]:
+        if rates is None:
+            rates = [load * _known_rate(capacity) for load in loads]
+        for rate in rates:
             yield LoadPoint.of(rate, _run(workload, rate, config, cost_model, stop))
     except _Stopped:
         return
+
+
+def _known_rate(capacity: LoadPoint) -> float:
+    if not capacity.requests_per_s:
+        raise ConfigError(
+            "All measured requests ended in one step, so no rate can be told from them.",
+            expected="more requests, or longer answers",
+        )
+    return capacity.requests_per_s
 
 
 def at_rate(workload: Workload, rate: float) -> Workload:
