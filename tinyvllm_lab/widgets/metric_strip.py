@@ -18,7 +18,8 @@ from tinyvllm_lab.widgets.still import LegendItem, StillCanvas
 _FIRST, _SECOND = COLOURS[4], COLOURS[5]
 _WINDOW_US = 1e6  # throughput is that of the last second
 _POINTS = 240  # of a line
-_HEIGHT, _GAP, _TILES = 118.0, 10.0, 5
+_HEIGHT, _GAP = 118.0, 10.0
+_ROWS = (3, 2)  # tiles
 
 Floats = NDArray[np.float64]
 
@@ -44,14 +45,17 @@ class MetricStrip(Panel):
     )
 
     def still_height(self, moment: Moment) -> float:
-        """One row of tiles."""
-        return _HEIGHT
+        """The rows of tiles."""
+        return len(_ROWS) * (_HEIGHT + _GAP) - _GAP
 
     def draw_still(self, canvas: StillCanvas, moment: Moment) -> None:
         """The same tiles as `static/metric_strip.js`, up to the step."""
-        width = (canvas.width - _GAP * (_TILES - 1)) / _TILES
-        for place, tile in enumerate(_tiles(moment)):
-            _draw_tile(canvas, tile, place * (width + _GAP), width)
+        tiles = iter(_tiles(moment))
+        for row, number in enumerate(_ROWS):
+            width = (canvas.width - _GAP * (number - 1)) / number
+            for place in range(number):
+                corner = (place * (width + _GAP), row * (_HEIGHT + _GAP))
+                _draw_tile(canvas, next(tiles), corner, width)
 
     def still_legend(self, moment: Moment) -> list[LegendItem]:
         """The two lines."""
@@ -178,12 +182,13 @@ def _sampled(steps: int) -> list[int]:
     return sorted({*np.linspace(0, steps - 1, min(steps, _POINTS)).astype(int).tolist()})
 
 
-def _draw_tile(canvas: StillCanvas, tile: _Tile, x: float, w: float) -> None:
-    canvas.card(x, 0, w, _HEIGHT, 6, CARD)
-    width = canvas.text(tile.name, x + 6, 12, bold=True)
-    canvas.text(tile.value, x + w - 6, 12, bold=True, align="right", most=w - width - 16)
-    canvas.text(tile.note, x + 6, 30, size=11, colour=SOFT, most=w - 12)
-    left, top, width, height = x + 6, 50.0, w - 12, _HEIGHT - 59
+def _draw_tile(canvas: StillCanvas, tile: _Tile, corner: tuple[float, float], w: float) -> None:
+    x, y = corner
+    canvas.card(x, y, w, _HEIGHT, 6, CARD)
+    width = canvas.text(tile.name, x + 6, y + 12, bold=True)
+    canvas.text(tile.value, x + w - 6, y + 12, bold=True, align="right", most=w - width - 16)
+    canvas.text(tile.note, x + 6, y + 30, size=11, colour=SOFT, most=w - 12)
+    left, top, width, height = x + 6, y + 50, w - 12, _HEIGHT - 59
     canvas.line(left, top + height, left + width, top + height, LINE)
     canvas.text(f"max {tile.most}", left + width, top - 5, size=9.5, colour=SOFT, align="right")
     scale = _most(tile.lines) or 1.0
