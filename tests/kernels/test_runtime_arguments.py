@@ -36,16 +36,21 @@ def parameters(draw):
     return Parameter(name, POINTED[c_type], True, not const, nbytes.get(POINTED[c_type], 4)), text
 
 
-@given(st.lists(parameters(), max_size=6), st.sampled_from(["", "__launch_bounds__(256, 2) "]))
-def test_a_declaration_is_read_as_it_was_meant(written, bounds):
+BOUNDS = {"": 1024, "__simt_launch_bounds__(256, 2) ": 256, "__simt_launch_bounds__(MOST) ": 96}
+
+
+@given(st.lists(parameters(), max_size=6), st.sampled_from(sorted(BOUNDS)), st.integers(0, 2))
+def test_a_declaration_is_read_as_it_was_meant(written, bounds, place):
     expected = tuple(parameter for parameter, _ in written)
     inside = ", ".join(text for _, text in written)
-    source = (
-        f'#line 3 "x.cu"\nextern "C" __simt_global__ {bounds}void kernel({inside}) {{ int a; }}'
-    )
-    declared = parse_declarations(f"int b;\n{source}\nvoid other(double z);")
+    words = ["__simt_global__ ", "void ", f"kernel({inside}) {{ int a; }}"]
+    words.insert(place, bounds)
+    source = f'#line 3 "x.cu"\nextern "C" {"".join(words)}'
+    constants = "constexpr int WARPS = 3, MOST = 96;"
+    declared = parse_declarations(f"{constants}\n{source}\nvoid other(double z);")
     assert [k.name for k in declared.kernels] == ["kernel"]
     assert declared.kernels[0].parameters == expected
+    assert declared.kernels[0].max_threads == BOUNDS[bounds]
     assert Declarations.from_json(declared.to_json()) == declared
 
 

@@ -237,3 +237,16 @@ def test_a_kernel_without_threads_is_refused():
     for grid, block in [(0, 32), (1, 0), (1, 1025), (1, (32, 33)), ((1, 65536), 1), (1.5, 32)]:
         with pytest.raises(KernelError, match=r"(grid|block)=.* (range|size|threads)"):
             kernel(np.zeros(1, np.int32), 0, grid=grid, block=block)
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_launch_bounds_are_kept(checked):
+    matmul = load("matmul", backend="cpu", checked=checked).get_function("matmul_register_f32")
+    out, a, weight = (torch.ones(4, 4) for _ in range(3))
+    matmul(out, a, weight, 4, 4, 4, grid=1, block=256)
+    assert torch.equal(out, torch.full((4, 4), 4.0))
+    attention = load("paged_attention", backend="cpu", checked=checked)
+    assert attention.get_function("paged_attention_reduce_f32_d64").signature.max_threads == 64
+    assert attention.get_function("paged_attention_warp_f32_d64").signature.max_threads == 128
+    with pytest.raises(KernelError, match=r"512 threads.\n.* at most 256, as .*launch_bounds"):
+        matmul(out, a, weight, 4, 4, 4, grid=1, block=512)

@@ -50,8 +50,13 @@ class Geometry:
         return math.prod(self.block)
 
 
-def geometry(grid: int | Sequence[int], block: int | Sequence[int], shared: int) -> Geometry:
-    """Fill up to three dimensions and check CUDA's limits.
+def geometry(
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    shared: int,
+    max_threads: int = MAX_THREADS_PER_BLOCK,
+) -> Geometry:
+    """Fill up to three dimensions and check CUDA's limits, and those of the kernel's launch bounds.
 
     Raises:
         KernelError: a size is not a whole number, zero, or too large.
@@ -63,6 +68,11 @@ def geometry(grid: int | Sequence[int], block: int | Sequence[int], shared: int)
         raise KernelError(
             f"block={launch.block} has {launch.threads_per_block} threads.",
             expected=f"at most {MAX_THREADS_PER_BLOCK} threads in a block",
+        )
+    if launch.threads_per_block > max_threads:
+        raise KernelError(
+            f"block={launch.block} has {launch.threads_per_block} threads.",
+            expected=f"at most {max_threads}, as the kernel's __launch_bounds__ say",
         )
     if not 0 <= launch.shared <= MAX_SHARED_BYTES:
         raise KernelError(

@@ -85,7 +85,7 @@ def check(
     """
     from tinyvllm_lab.kernels.cpu.checked import CheckOptions
 
-    launch = geometry(grid, block, shared)
+    launch = geometry(grid, block, shared, function.signature.max_threads)
     if why_not_cpu():
         found = recorded_call("checks", function, args, launch, None)
         findings = [Finding.from_json(one) for one in found["findings"]]
@@ -130,7 +130,7 @@ def xray(
     from tinyvllm_lab.kernels.cpu.checked import CheckOptions
     from tinyvllm_lab.kernels.xray_analysis import analyse
 
-    launch = geometry(grid, block, shared)
+    launch = geometry(grid, block, shared, function.signature.max_threads)
     logged = logged_blocks(blocks, launch.num_blocks)
     if why_not_cpu():
         return recorded_xray(recorded_call("xrays", function, args, launch, logged))

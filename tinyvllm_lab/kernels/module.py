@@ -55,7 +55,7 @@ class Function:
         Raises:
             KernelError: an argument does not fit the signature, or the launch failed.
         """
-        launch = geometry(grid, block, shared)
+        launch = geometry(grid, block, shared, self.signature.max_threads)
         launcher = self.module.launcher
         bound = bind(self.signature, args, launcher.check_device)
         launcher.launch(self.signature, bound, launch, stream)

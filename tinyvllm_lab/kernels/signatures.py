@@ -95,10 +95,17 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """A kernel's name and parameters, in order."""
+    """A kernel's name and parameters, in order.
+
+    Attributes:
+        name: as in the source.
+        parameters: in order.
+        max_threads: of a block, from its `__launch_bounds__`; a GPU refuses a launch with more.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
+    max_threads: int = 1024
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.parameters))})"
@@ -120,7 +127,7 @@ class Declarations:
         """The inverse of `to_json`."""
         data = json.loads(text)
         kernels = tuple(
-            Signature(k["name"], tuple(Parameter(**p) for p in k["parameters"]))
+            Signature(k["name"], tuple(Parameter(**p) for p in k["parameters"]), k["max_threads"])
             for k in data["kernels"]
         )
         return cls(kernels, tuple((name, c_type) for name, c_type in data["dynamic_shared"]))
@@ -128,11 +135,14 @@ class Declarations:
 
 _NOISE = re.compile(
     r"__attribute__\s*\(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)|alignas\s*\([^()]*\)"
-    r"|__launch_bounds__\s*\([^()]*\)|^\s*#.*$",
+    r"|^\s*#.*$",
     re.M,
 )
 _EXTERN_C = r'extern\s+"C"\s*'
-_KERNEL = re.compile(rf"({_EXTERN_C})?__simt_global__\s+void\s+(\w+)\s*\(([^()]*)\)")
+_BOUNDS = r"(?:__simt_launch_bounds__\s*\(([^()]*)\)\s*)?"
+_KERNEL = re.compile(
+    rf"({_EXTERN_C})?{_BOUNDS}__simt_global__\s+{_BOUNDS}void\s+{_BOUNDS}(\w+)\s*\(([^()]*)\)"
+)
 _DYNAMIC = re.compile(r"extern\s+__simt_shared__\s+([\w:\s]+?)\s+(\w+)\s*\[\s*\]")
 
 
@@ -145,15 +155,25 @@ def parse_declarations(preprocessed: str) -> Declarations:
     text = _NOISE.sub(" ", preprocessed)
     in_block = re.search(_EXTERN_C + r"\{", text)
     kernels = {}
-    for extern_c, name, declared in _KERNEL.findall(text):
+    for extern_c, *bounds, name, declared in _KERNEL.findall(text):
         if not extern_c and not in_block:
             raise KernelError(
                 f"Kernel {name!r} has a C++ name, which no launch can find.",
                 expected=f'extern "C" __global__ void {name}(...)',
             )
-        kernels[name] = Signature(name, tuple(_parameters(name, declared)))
+        most = _most_threads("".join(bounds), text)
+        kernels[name] = Signature(name, tuple(_parameters(name, declared)), most)
     dynamic = {name: " ".join(c_type.split()) for c_type, name in _DYNAMIC.findall(text)}
     return Declarations(tuple(kernels.values()), tuple(dynamic.items()))
+
+
+def _most_threads(bounds: str, text: str) -> int:
+    """What `__launch_bounds__(bounds)` allows: a number, or a constant of the file."""
+    first = bounds.partition(",")[0].strip()
+    if first.isidentifier():
+        constant = re.search(rf"\bconst(?:expr)?\s+int\s[^;]*?\b{first}\s*=\s*(\d+)\b", text)
+        first = constant[1] if constant else ""
+    return int(first) if first.isdigit() else 1024
 
 
 def _parameters(kernel: str, declared: str) -> list[Parameter]:

@@ -48,7 +48,11 @@
 #define __constant__
 #define __managed__
 #define __grid_constant__
+#ifdef SIMT_SCAN  // kept for the reader of declarations
+#define __launch_bounds__(...) __simt_launch_bounds__(__VA_ARGS__)
+#else
 #define __launch_bounds__(...)
+#endif
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __align__(n) __attribute__((aligned(n)))
