@@ -215,7 +215,7 @@ def sent(playground, monkeypatch):
 
 def test_a_long_run_is_shown_in_parts_that_make_the_whole(playground, monkeypatch):
     messages = sent(playground, monkeypatch)
-    for name in ("FIRST_SLICE_S", "SLICE_S"):
+    for name in ("FIRST_SLICE_S", "SLICE_S", "SHORT_S"):
         monkeypatch.setattr(f"tinyvllm_lab.widgets.playground.{name}", 0.0)
     turn(playground, "max_num_seqs", 3)
     kinds = [content["k"] for content, _ in messages]
@@ -233,7 +233,8 @@ def test_a_long_run_is_shown_in_parts_that_make_the_whole(playground, monkeypatc
 def test_a_newer_order_drops_the_rest_of_a_run_and_a_loaded_run_stays(playground, monkeypatch):
     turn(playground, "num_requests", 400)
     log = playground.feed.event_log
-    monkeypatch.setattr("tinyvllm_lab.widgets.playground.FIRST_SLICE_S", 0.0)
+    for name in ("FIRST_SLICE_S", "SHORT_S"):
+        monkeypatch.setattr(f"tinyvllm_lab.widgets.playground.{name}", 0.0)
     playground.knobs["max_num_seqs"].value = 2
     wait_for(lambda: playground.feed.event_log is not log)
     dropped = playground.feed.event_log

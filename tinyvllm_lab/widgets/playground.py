@@ -7,7 +7,9 @@ in front of the same panels: of a simulated run first the beginning, then the re
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from contextlib import suppress
 from html import escape
 from typing import Any
 
@@ -32,9 +34,14 @@ from tinyvllm_lab.widgets.playground_settings import PlaygroundSettings
 from tinyvllm_lab.widgets.slot_timeline import SlotTimeline
 from tinyvllm_lab.widgets.whole_run import WholeRun
 
-OPENING_S, FIRST_SLICE_S, SLICE_S = 0.2, 0.06, 0.1
+OPENING_S, FIRST_SLICE_S, SLICE_S = 0.2, 0.045, 0.1
 """Seconds of work on a simulated run before it is shown: at the start, for a first picture after a
 knob was turned, and from picture to picture then."""
+SHORT_S = 0.12
+"""After a run of less work than this the next one is expected to be short too: it is shown whole,
+as its parts would only delay it."""
+FILL_S = 1.0
+"""Seconds after the first picture when the knobs behind the other tabs are made."""
 
 PACES: dict[str, float | None] = {f"{n} steps/s": float(n) for n in (5, 20, 30, 60)}
 PACES["as fast as it goes"] = None
@@ -65,6 +72,7 @@ class Playground(Displayed, ipywidgets.HBox):
         self.runner: EngineRunner | None = None
         self._opening = WholeRun(self.settings)
         self._opening.go_on(OPENING_S)
+        self._is_short = self._opening.work_s < SHORT_S
         self.feed = RunFeed(self._opening.log, is_growing=not self._opening.is_whole)
         self.page = show(
             *(
@@ -254,13 +262,14 @@ class Playground(Displayed, ipywidgets.HBox):
 
     def _show_whole_run(self, order: Order) -> None:
         run = WholeRun(order.settings)
-        run.go_on(FIRST_SLICE_S)
+        run.go_on(SHORT_S if self._is_short else FIRST_SLICE_S)
         with self._showing:
             if self._orders.is_withdrawn(order):
                 return
             self.runner = None
             self.feed.show(run.log, is_growing=not run.is_whole)
         self._go_on(run, order)
+        self._is_short = run.is_whole and run.work_s < SHORT_S
 
     def _go_on(self, run: WholeRun, order: Order) -> None:
         """The rest of a run that is shown in part; it is dropped when another one is wanted."""
@@ -316,7 +325,9 @@ class Playground(Displayed, ipywidgets.HBox):
 
     def _ipython_display_(self) -> None:
         super()._ipython_display_()
-        self._tabs.fill(self.settings)
+        with suppress(RuntimeError):  # no event loop here: a tab is filled when it is chosen
+            loop = asyncio.get_running_loop()
+            loop.call_later(FILL_S, lambda: self._tabs.fill(self.settings))
 
     def __repr__(self) -> str:
         return f"Playground({self.settings.engine}, {self.feed.event_log.num_steps:,} steps)"

@@ -20,6 +20,7 @@ class WholeRun:
     Attributes:
         log: the events so far.
         is_whole: True when every request has ended.
+        work_s: seconds of work so far.
 
     Raises:
         ConfigError: the settings contradict each other.
@@ -33,6 +34,7 @@ class WholeRun:
         assert self._engine.log is not None
         self.log: EventLog = self._engine.log
         self.is_whole = False
+        self.work_s = 0.0
 
     def go_on(self, seconds: float, is_unwanted: Callable[[], bool] = lambda: False) -> bool:
         """Simulate for so long, or until it is whole or nobody wants it any more.
@@ -43,8 +45,10 @@ class WholeRun:
         Raises:
             EngineError: a step failed.
         """
-        end = time.perf_counter() + seconds
+        begin = time.perf_counter()
+        end = begin + seconds
         self.is_whole = run_to_end(
             self._engine, self._feed, lambda: time.perf_counter() > end or is_unwanted()
         )
+        self.work_s += time.perf_counter() - begin
         return self.is_whole
