@@ -20,6 +20,7 @@ from tinyvllm_lab.widgets.xray_run import KINDS, XRayRun, access_text, excerpts,
 
 pytestmark = pytest.mark.needs("cxx")
 
+WHICH = ["good", "racy", "lost"]
 SOURCE = r"""// A comment that nobody needs to see.
 
 
@@ -52,6 +53,16 @@ def good():
 def racy():
     function, args, options = launch("")
     return xray(function, *args, **options)
+
+
+@pytest.fixture(scope="module")
+def lost():
+    """Writes to shared memory, of which the launch has none."""
+    source = """extern "C" __global__ void lost() {
+        extern __shared__ float s[];
+        s[threadIdx.x] = 1.0f;
+    }"""
+    return xray(load_source(source, "lost", backend="cpu").get_function("lost"), grid=1, block=32)
 
 
 def test_it_takes_an_xray_a_file_a_mapping_or_a_kernel(good, racy, tmp_path):
@@ -112,13 +123,13 @@ console.log(JSON.stringify({ found, KINDS, looks }));
 
 
 @pytest.fixture(scope="module")
-def browser(good, racy):
-    """What the browser's code makes of two x-rays, under Node."""
+def browser(good, racy, lost):
+    """What the browser's code makes of three x-rays, under Node."""
     script = SCRIPT
     for name in ("run", "view"):
         url = (STATIC / f"xray_{name}.js").as_uri()
         script = script.replace(f"URL_OF_{name.upper()}", json.dumps(url))
-    pages = KernelXRay({"good": good, "racy": racy}).runs
+    pages = KernelXRay({"good": good, "racy": racy, "lost": lost}).runs
     command = [shutil.which("node"), "--input-type=module", "-e", script]
     given = json.dumps(pages, default=lambda data: base64.b64encode(data).decode())
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
@@ -126,17 +137,18 @@ def browser(good, racy):
 
 
 @pytest.mark.needs("node")
-@pytest.mark.parametrize("which", ["good", "racy"])
+@pytest.mark.parametrize("which", WHICH)
 def test_the_browser_unpacks_and_counts_the_same(which, browser, request):
     run = XRayRun(which, request.getfixturevalue(which))
-    theirs = browser["found"][["good", "racy"].index(which)]
+    theirs = browser["found"][WHICH.index(which)]
     for step, (*what, lanes), words, counted in zip(
         run.timeline.steps, theirs["steps"], theirs["words"], theirs["counts"], strict=True
     ):
         assert what == [step.tick, step.warp, step.kind, step.line, step.array, step.size]
-        assert lanes == [list(pair) for pair in zip(step.lanes, step.offsets, strict=True)]
+        assert [lane for lane, _ in lanes] == list(step.lanes)
         assert words == sentence(run, step)
         if step.array >= 0:
+            assert [offset for _, offset in lanes] == list(step.offsets)
             mine = [list(pair) for pair in step.sectors().items()]
             assert counted == (step.passes() if run.is_shared(step) else mine)
     costs = [[access_text(a), pytest.approx(worth(a))] for a in run.xray.accesses]

@@ -37,9 +37,12 @@ def sentence(run: XRayRun, step: WarpStep | None) -> str:
         return "No memory access, barrier or shuffle."
     lanes = _times(len(step.lanes), "lane")
     start = f"Warp {step.warp}, line {run.xray.lines[step.line].number}: {lanes}"
-    if step.array < 0:
+    if step.kind not in _VERB:
         return f"{start} {'at the barrier' if step.kind == 'barrier' else 'in a warp operation'}."
-    start += f" {_VERB[step.kind]}{'s' * (len(step.lanes) == 1)} {run.xray.arrays[step.array].name}"
+    start += f" {_VERB[step.kind]}{'s' * (len(step.lanes) == 1)}"
+    if step.array < 0:
+        return f"{start} outside of all arrays."
+    start += f" {run.xray.arrays[step.array].name}"
     if run.is_shared(step):
         return f"{start}, {_times(step.passes(), 'pass')} of the banks."
     sectors = step.sectors()

@@ -261,8 +261,10 @@ export function sentence(run, warp, tick) {
   const line = run.page.lines[step.line].number;
   if (step.kind === "barrier") return `Warp ${warp}, line ${line}: ${lanes} at the barrier.`;
   if (step.kind === "warp_op") return `Warp ${warp}, line ${line}: ${lanes} in a warp operation.`;
+  const does = `Warp ${warp}, line ${line}: ${lanes} ${VERB[step.kind]}${step.lanes.length === 1 ? "s" : ""}`;
+  if (step.array < 0) return `${does} outside of all arrays.`;
   const array = run.page.arrays[step.array];
-  const start = `Warp ${warp}, line ${line}: ${lanes} ${VERB[step.kind]}${step.lanes.length === 1 ? "s" : ""} ${array.name}`;
+  const start = `${does} ${array.name}`;
   if (array.space === "shared") return `${start}, ${times(passesOf(step), "pass")} of the banks.`;
   const sectors = sectorsOf(step);
   const used = sectors.reduce((sum, { used: bytes }) => sum + bytes, 0);
