@@ -13,15 +13,17 @@ from typing import Any
 
 import torch
 
-from tinyvllm_lab.kernels.cuda.compiler import find_cuda_compiler
+from tinyvllm_lab.kernels.cuda.compiler import declarations, find_cuda_compiler
 from tinyvllm_lab.kernels.ops import OPS
 from tinyvllm_lab.kernels.resources import resource_report
+from tinyvllm_lab.kernels.sources import find_source
 from tinyvllm_lab.paths import kernels_dir
 
 PATH = Path(__file__).parent / "kernels.json"
 ABOUT = (
-    "Registers of a thread by architecture, bytes of static shared memory of a block, and bytes of "
-    "dynamic shared memory for each of its threads, of every kernel in kernels/. Measured by ptxas."
+    "Threads that a block may have, registers of a thread by architecture, bytes of static shared "
+    "memory of a block, and bytes of dynamic shared memory for each of its threads, of every "
+    "kernel in kernels/. Measured by ptxas."
 )
 TREES = ("rms_norm", "softmax", "argmax")
 """Operations that have a version "tree", which folds sums in dynamic shared memory."""
@@ -44,11 +46,14 @@ def table() -> dict[str, Any]:
     dynamic = dynamic_shared_per_thread()
     kernels: dict[str, Any] = {}
     for file in sorted(path.stem for path in kernels_dir().glob("*.cu")):
+        signatures = declarations(find_source(file), ()).kernels
+        most = {signature.name: signature.max_threads for signature in signatures}
         for found in sorted(resource_report(file), key=lambda row: row.kernel):
             row = kernels.setdefault(
                 found.kernel,
                 {
                     "file": file,
+                    "max_threads": most[found.kernel],
                     "static_shared": found.static_shared,
                     "dynamic_shared_per_thread": dynamic.get(found.kernel, 0),
                     "registers": {},

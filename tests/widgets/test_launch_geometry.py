@@ -13,13 +13,14 @@ from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.kernels.resources import occupancy
 from tinyvllm_lab.widgets import LaunchGeometry
 from tinyvllm_lab.widgets.esm import STATIC
-from tinyvllm_lab.widgets.launch_geometry import CARDS, kernel_table
+from tinyvllm_lab.widgets.launch_geometry import CARDS, OWN, kernel_table
 
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 90))
 blocks = st.tuples(st.integers(1, 40), st.integers(1, 5))
 grids = st.none() | st.tuples(st.integers(1, 4), st.integers(1, 4))
 launches = st.builds(
     LaunchGeometry, sizes, blocks, grids, grid_stride=st.booleans(), guard=st.booleans(),
+    kernel=st.sampled_from([OWN, "matmul_register_f32", "rmsnorm_tree_bf16"]),
     registers=st.integers(16, 255), shared=st.integers(0, 120_000),
     architecture=st.sampled_from(sorted(CARDS)), look_at=st.integers(0, 15),
 )  # fmt: skip
@@ -103,6 +104,8 @@ def test_a_kernel_of_the_course_brings_its_own_numbers():
     widget = LaunchGeometry(2048, 256, kernel="rmsnorm_tree_f32", architecture=80)
     assert widget.resources == (row["registers"]["80"], row["static_shared"] + 4 * 256)
     assert widget.figures.resident == occupancy(80, 256, *widget.resources).blocks
+    beyond = LaunchGeometry(2048, 512, kernel="matmul_register_f32").figures
+    assert (beyond.resident, beyond.limiter) == (0, "launch bounds")  # of 256 threads
 
 
 def browser(widgets):
@@ -147,8 +150,10 @@ def test_the_browser_computes_the_same(widgets):
 def test_the_browser_says_who_computes_what():
     strided = LaunchGeometry(5000, 128, 8, grid_stride=True)
     matrix = LaunchGeometry((20, 70), (16, 8), guard=False)
-    kernel = LaunchGeometry(99, 256, kernel="prefill_attention_flash_f32_d64", architecture=75)
-    plain, loop, broken, own = browser([LaunchGeometry(1000, 256), strided, matrix, kernel])
+    kernel = LaunchGeometry(99, 128, kernel="prefill_attention_flash_f32_d64", architecture=75)
+    beyond = LaunchGeometry(99, 256, kernel="prefill_attention_flash_f32_d64", architecture=75)
+    widgets = [LaunchGeometry(1000, 256), strided, matrix, kernel, beyond]
+    plain, loop, broken, own, failing = browser(widgets)
     assert plain["sentences"][0] == (
         "4 × 256 = 1,024 threads for 1,000 elements. Idle: 24 threads, 2.3 %. "
         "Of 32 warps, 1 works partly, 0 not at all."
@@ -164,6 +169,7 @@ def test_the_browser_says_who_computes_what():
     assert "if" not in broken["code"]
     assert "row = blockIdx.y * blockDim.y + threadIdx.y = 2 * 8 + 7 = 23" in broken["last"]
     assert f"With {kernel.resources[0]} registers a thread" in own["sentences"][-1]
+    assert "fails on sm_75: the kernel's __launch_bounds__ allow" in failing["sentences"][-1]
 
 
 def test_it_carries_a_picture_and_refuses_what_it_does_not_know():

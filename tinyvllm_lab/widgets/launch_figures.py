@@ -175,7 +175,14 @@ class Figures:
     slots: int
 
 
-def figures(launch: Launch, architecture: int, sms: int, registers: int, shared: int) -> Figures:
+def figures(
+    launch: Launch,
+    architecture: int,
+    sms: int,
+    registers: int,
+    shared: int,
+    max_threads: int = MOST_THREADS,
+) -> Figures:
     """Count everything.
 
     Args:
@@ -184,12 +191,15 @@ def figures(launch: Launch, architecture: int, sms: int, registers: int, shared:
         sms: multiprocessors of the GPU.
         registers: of each thread.
         shared: bytes of a block.
+        max_threads: of a block: the kernel's launch bounds.
     """
     x, y, stride = launch.x, launch.y, launch.stride
     blocks, threads = x.grid * y.grid, x.reach * y.reach
     computing = min(x.size, x.reach) * min(y.size, y.reach)
     beyond, elsewhere = threads - computing, launch.elsewhere()
-    resident, share, limiter = _residents(architecture, x.block * y.block, registers, shared)
+    resident, share, limiter = 0, 0.0, "launch bounds"
+    if x.block * y.block <= max_threads or x.block * y.block > MOST_THREADS:
+        resident, share, limiter = _residents(architecture, x.block * y.block, registers, shared)
     slots = resident * sms
     waves, tail = divmod(blocks, slots) if slots else (0, 0)
     return Figures(

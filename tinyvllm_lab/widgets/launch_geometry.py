@@ -142,10 +142,9 @@ class LaunchGeometry(Calculator):
     @property
     def resources(self) -> tuple[int, int]:
         """Registers of a thread, and bytes of shared memory of a block."""
-        c = self.choice
-        if c["kernel"] == OWN:
+        c, row = self.choice, self._kernel
+        if row is None:
             return c["registers"], c["shared"]
-        row = next(row for row in self.tables["kernels"] if row["name"] == c["kernel"])
         dynamic = row["dynamic_shared_per_thread"] * c["block_x"] * c["block_y"]
         return row["registers"][str(self.gpu["architecture"])], row["static_shared"] + dynamic
 
@@ -158,7 +157,15 @@ class LaunchGeometry(Calculator):
     def figures(self) -> Figures:
         """All counts of what the sliders say now."""
         gpu = self.gpu
-        return figures(self.launch, gpu["architecture"], gpu["sms"], *self.resources)
+        row = self._kernel
+        most = row["max_threads"] if row else MOST_THREADS
+        return figures(self.launch, gpu["architecture"], gpu["sms"], *self.resources, most)
+
+    @property
+    def _kernel(self) -> dict[str, Any] | None:
+        """The row of the chosen kernel of the course."""
+        rows = (row for row in self.tables["kernels"] if row["name"] == self.choice["kernel"])
+        return next(rows, None)
 
     def thread(self, block: int, thread: int) -> Thread:
         """What becomes of one thread, by the running numbers of its block and of itself."""

@@ -7,7 +7,7 @@
 /**
  * @typedef {{rows: number, columns: number, block_x: number, block_y: number, cover: boolean, grid_x: number, grid_y: number, stride: boolean, guard: boolean, kernel: string, registers: number, shared: number, gpu: string, block: number}} Choice
  * @typedef {{name: string, architecture: number, sms: number, warps: number, blocks: number, shared: number, reserved: number, max_shared_per_block: number, shared_unit: number}} Gpu
- * @typedef {{name: string, file: string, static_shared: number, dynamic_shared_per_thread: number, registers: Record<string, number>}} Kernel
+ * @typedef {{name: string, file: string, max_threads: number, static_shared: number, dynamic_shared_per_thread: number, registers: Record<string, number>}} Kernel
  * @typedef {{gpus: Gpu[], kernels: Kernel[], warp: number, most_threads: number, registers: number, parts: number, register_unit: number}} Tables
  * @typedef {{size: number, block: number, grid: number, reach: number}} Axis
  * @typedef {{x: Axis, y: Axis, stride: boolean, guarded: boolean}} Launch
@@ -124,6 +124,8 @@ function residentsOf(c, tables) {
   const { registers, shared } = resourcesOf(c, tables);
   const threads = c.block_x * c.block_y;
   if (threads > tables.most_threads) return { resident: 0, occupancy: 0, limiter: "threads of a block" };
+  const bounds = tables.kernels.find((k) => k.name === c.kernel)?.max_threads ?? threads;
+  if (threads > bounds) return { resident: 0, occupancy: 0, limiter: "launch bounds" };
   const fits = fitsOf(gpu, tables, threads, registers, shared);
   if (fits.registers === 0) return { resident: 0, occupancy: 0, limiter: "registers" };
   if (shared > gpu.max_shared_per_block) return { resident: 0, occupancy: 0, limiter: "shared memory" };

@@ -90,7 +90,7 @@ export function sentences(c, tables, launch, f) {
     `Of ${plural(f.warps, "warp")}, ${count(f.partly)} ${f.partly === 1 ? "works" : "work"} partly, ${count(f.empty)} not at all.`,
   ];
   lines.push(...faults(f));
-  if (f.resident === 0) return [...lines, `Error: the launch fails on ${c.gpu}: too much for one block (${f.limiter}).`];
+  if (f.resident === 0) return [...lines, `Error: the launch fails on sm_${gpuOf(c, tables).architecture}: ${WHY[f.limiter]}.`];
   const { registers, shared } = resourcesOf(c, tables);
   const needs = `${registers} registers a thread and ${count(shared)} bytes of shared memory a block`;
   lines.push(
@@ -99,6 +99,14 @@ export function sentences(c, tables, launch, f) {
   );
   return lines;
 }
+
+/** @type {Record<string, string>} */
+const WHY = {
+  "threads of a block": "a block has at most 1,024 threads",
+  "launch bounds": "the kernel's __launch_bounds__ allow fewer threads in a block",
+  registers: "one block needs more registers than an SM has",
+  "shared memory": "one block needs more shared memory than it may have",
+};
 
 /** @param {Figures} f */
 function faults(f) {
