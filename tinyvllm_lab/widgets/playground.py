@@ -166,16 +166,15 @@ class Playground(Displayed, ipywidgets.HBox):
         if settings == self.settings:
             return
         self.settings = settings
-        self._tabs.follow(settings)
         if name in _LIVE and self.is_live:
             self._turn_live(name, value)
-            return
-        if self.is_live:
-            self._say(f"<b>{name}</b> cannot change while the engine runs: restarted, same seed.")
+        elif self.is_live:
             self._order("run")
+            self._say(f"<b>{name}</b> cannot change while the engine runs: restarted, same seed.")
         else:
+            self._order("reset")  # before all words: the picture is waited for
             self._say(f"<b>{name}</b> = {value}: the whole run again, with the same seed.")
-            self._order("reset")
+        self._tabs.follow(settings)
 
     def _turn_live(self, name: str, value: Any) -> None:
         try:
