@@ -97,6 +97,8 @@ export function drawMap(svg, scene) {
   }
 }
 
+const SMALLEST_LABEL = 7; // units, of which 12 are the size of text
+
 /** Share of the threads of some blocks that have an element, in one direction. @param {Axis} axis @param {number} first @param {number} blocks */
 function shareIn(axis, first, blocks) {
   const threads = Math.min(blocks, axis.grid - first) * axis.block;
@@ -105,9 +107,10 @@ function shareIn(axis, first, blocks) {
 
 /** @param {SVGElement} svg @param {string} text @param {number} x @param {number} y @param {number} room @param {string | null} fill below it */
 function label(svg, text, x, y, room, fill) {
-  if (text.length * 5.6 + 2 > room) return;
+  const size = Math.min(10, (room - 4) / (0.64 * text.length)); // as a digit is wide
+  if (size < SMALLEST_LABEL) return;
   const made = shape("text", { x, y: y + 3.5, "text-anchor": "middle", class: "tvl-label tvl-plain" }, text);
-  if (fill !== null) made.setAttribute("style", `fill: ${inkOn(fill)}`);
+  made.setAttribute("style", `font-size: ${size}px${fill === null ? "" : `; fill: ${inkOn(fill)}`}`);
   svg.append(made);
 }
 
