@@ -121,6 +121,7 @@ def test_a_full_log_says_so():
     result = xray(function("gather"), *args, grid=1, block=64, max_events=10)
     assert result.events <= 10
     assert result.events_dropped > 0
+    assert f"the log was full: {result.events_dropped:,} events" in str(result)
 
 
 def test_nothing_is_an_xray_too():

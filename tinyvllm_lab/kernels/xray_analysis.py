@@ -101,11 +101,17 @@ def _prepare(events: NDArray[Any], context: Context) -> _Log:
     events = events[np.isin(events["pc"], in_source)]
     pcs, which = np.unique(events["pc"], return_inverse=True)
     chains = [context.lines.chain(int(pc)) for pc in pcs]
-    order = sorted(set(chains), key=lambda chain: (chain[0].path, chain[0].number, len(chain)))
+    order = sorted(set(chains), key=_place_of)
     number = {chain: i for i, chain in enumerate(order)}
     line_of_pc = np.array([number[chain] for chain in chains], np.int64)
     line = line_of_pc[which] if len(events) else np.zeros(0, np.int64)
     return _Log(events, line, _requests(events), [_source_line(chain) for chain in order])
+
+
+def _place_of(chain: tuple[Line, ...]) -> tuple[str, int, int, str]:
+    """Lines come in the order of the source; one that is inlined in several places, by these."""
+    first = chain[0]
+    return Path(first.path).name, first.number, len(chain), " ".join(map(str, chain[1:]))
 
 
 def _source_line(chain: tuple[Line, ...]) -> SourceLine:

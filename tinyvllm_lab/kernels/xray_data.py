@@ -195,7 +195,8 @@ class XRay:
         """A table: one row for each memory instruction."""
         head = f"{self.kernel}  grid {self.grid}  block {self.block}"
         rows = [_row(self.lines[access.line], access) for access in self.accesses]
-        return "\n".join([head, *rows, *map(str, self.findings)])
+        full = [f"the log was full: {self.events_dropped:,} events are not counted"]
+        return "\n".join([head, *rows, *full[: self.events_dropped], *map(str, self.findings)])
 
 
 def _row(line: SourceLine, access: MemoryAccess) -> str:

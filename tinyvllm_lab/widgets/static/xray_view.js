@@ -199,7 +199,7 @@ export class XRayView {
     run.page.arrays.slice(0, MOST_ARRAYS).forEach((array, number) => {
       surface.text(array.name, 0, y + size * 0.45, { size: size * 0.95, mono: true, max: label - size * 4.6, weight: touched.lined.has(number) ? 700 : 400 });
       surface.text(bytes(array.nbytes), label - 8, y + size * 0.45, { size: size * 0.85, align: "right", colour: theme.soft });
-      const bin = (width - label) / BINS;
+      const bin = (width - label - 2) / BINS;
       surface.rect(label, y, BINS * bin, size * 0.9, theme.empty);
       for (let n = 0; n < BINS; n++) {
         const fill = touched.now.get(number * BINS + n);
