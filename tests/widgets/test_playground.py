@@ -202,6 +202,10 @@ def test_a_preset_is_a_ready_workload_and_has_no_mix(playground):
     assert playground.knobs["engine"].value == "simulated"
     turn(playground, "preset", "mix")
     assert not playground.knobs["long_prompts"].disabled
+    playground.knobs["engine"].value = "tiny"
+    assert playground.knobs["hardware"].disabled
+    assert playground.knobs["preset"].disabled
+    assert not playground.knobs["long_prompts"].disabled
 
 
 def sent(playground, monkeypatch):

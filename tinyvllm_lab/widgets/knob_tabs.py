@@ -15,6 +15,9 @@ from tinyvllm_lab.widgets.workload_knobs import MIX, MIX_ONLY
 _FOLLOWERS = ("enable_prefix_caching", "preemption")
 """Knobs that have to change with another one."""
 
+_SIMULATED_ONLY = ("hardware", "model", "preset")
+"""Knobs that the shipped model on this machine does not have."""
+
 
 class KnobTabs(ipywidgets.Tab):
     """Tabs of controls; those behind the first one are empty until `fill`.
@@ -65,7 +68,9 @@ class KnobTabs(ipywidgets.Tab):
             self._is_moving = False
 
     def follow(self, settings: PlaygroundSettings) -> None:
-        """Show what had to change with another knob, and which ones a ready workload lacks."""
+        """Show what had to change with another knob, and which ones do nothing now."""
         self.move(settings, _FOLLOWERS)
-        for name in self.controls.keys() & set(MIX_ONLY):
-            self.controls[name].disabled = settings.knobs.preset != MIX
+        idle = {name for name in MIX_ONLY if settings.knobs.preset != MIX}
+        idle |= {name for name in _SIMULATED_ONLY if settings.engine != "simulated"}
+        for name in self.controls.keys() & {*MIX_ONLY, *_SIMULATED_ONLY}:
+            self.controls[name].disabled = name in idle

@@ -15,6 +15,7 @@ from tinyvllm_lab.widgets.playground_settings import ENGINES, PlaygroundSettings
 from tinyvllm_lab.widgets.workload_knobs import WorkloadKnobs
 
 LABEL_WIDTH = "200px"
+_LONGEST = 24  # letters that fit it
 
 Turned = Callable[[str, Any], None]
 
@@ -109,7 +110,8 @@ def _control(spec: FieldSpec, value: Any) -> ipywidgets.Widget:
 
 
 def _label(name: str, unit: str) -> str:
-    return f"{name} ({unit})" if unit else name
+    """The name with its unit, if there is room for both."""
+    return f"{name} ({unit})" if unit and len(name) + len(unit) < _LONGEST else name
 
 
 def _finish(

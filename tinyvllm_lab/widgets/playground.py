@@ -83,7 +83,8 @@ class Playground(Displayed, ipywidgets.HBox):
         self._showing = threading.Lock()  # held by who puts something in front of the panels
         self._running_settings: PlaygroundSettings | None = None
         self.status = ipywidgets.HTML(layout=ipywidgets.Layout(min_height="3.6em"))
-        self.code = ipywidgets.Textarea(layout=ipywidgets.Layout(display="none", height="220px"))
+        hidden = ipywidgets.Layout(display="none", height="300px", width="auto")
+        self.code = ipywidgets.Textarea(layout=hidden)
         self._tabs = KnobTabs(self.settings, self._turned)
         self._tabs.observe(lambda _: self._tabs.fill(self.settings), names="selected_index")
         parts = [self._buttons(), self._tabs, self.status, self._files(), self.code]
