@@ -256,8 +256,7 @@ extern "C" __global__ void spin_wait(float* out, volatile int* flag) {
 
 extern "C" __global__ void endless_loop(float* out, int step) {
     unsigned n = 1;
-    while (n != 0)
-        n = n * 5u + step * 2u;  // BUG time_limit
+    while (n != 0) n = n * 5u + step * 2u;  // BUG time_limit
     out[0] = n;
 }
 

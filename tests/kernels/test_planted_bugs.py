@@ -85,6 +85,11 @@ LAUNCHES: dict[str, tuple] = {
 }
 
 
+def time_limit(name: str) -> float:
+    """Short for what never ends; the others must not meet it, however busy the machine is."""
+    return 0.2 if expectations()[name][0] == "time_limit" else 30.0
+
+
 def test_every_kernel_is_covered():
     kernels = re.findall(r"__global__ void (\w+)", BUGS.read_text())
     assert kernels == list(expectations()) == list(LAUNCHES)
@@ -95,7 +100,8 @@ def test_every_kernel_is_covered():
 def test_bug_is_reported_on_its_line(name):
     args, grid, block, shared = copy.deepcopy(LAUNCHES[name])
     function = load(BUGS, checked=True).get_function(name)
-    result = check(function, *args, grid=grid, block=block, shared=shared, time_limit=0.2)
+    limit = time_limit(name)
+    result = check(function, *args, grid=grid, block=block, shared=shared, time_limit=limit)
     kind, array, line = expectations()[name]
     seen = [(f.kind, f.array if array else "", f.line) for f in result.findings]
     assert (kind, array, line) in seen, "\n".join(map(str, result.findings))
@@ -111,7 +117,7 @@ IN_PROCESS = sorted(LAUNCHES.keys() - {"endless_loop", "endless_recursion", "cra
 def test_trusted_kernels_can_be_checked_in_this_process(name):
     args, grid, block, shared = copy.deepcopy(LAUNCHES[name])
     function = load(BUGS, checked=True).get_function(name)
-    options = {"time_limit": 0.2, "isolate": False}
+    options = {"time_limit": time_limit(name), "isolate": False}
     result = check(function, *args, grid=grid, block=block, shared=shared, **options)
     assert expectations()[name][0] in {finding.kind for finding in result.findings}
 
