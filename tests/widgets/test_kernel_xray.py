@@ -165,11 +165,14 @@ def test_python_and_the_browser_have_the_same_words_and_colours(browser):
     assert WARP == 32
 
 
-def test_it_is_small_and_has_no_import(good):
-    panel = KernelXRay(good)
-    assert len(panel.runs[0]["data"]) < 800
+@pytest.mark.needs("node")
+def test_it_is_small_and_one_module_that_renders(good, tmp_path):
+    assert len(KernelXRay(good).runs[0]["data"]) < 800
     assert len(bundle("kernel_xray")) < 80_000
-    assert "import " not in [line[:7] for line in bundle("kernel_xray").splitlines()]
+    (tmp_path / "bundle.mjs").write_text(bundle("kernel_xray"))
+    code = f"console.log(Object.keys((await import('{tmp_path}/bundle.mjs')).default).join())"
+    command = [shutil.which("node"), "--input-type=module", "-e", code]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "render\n"
 
 
 def test_it_carries_a_picture_and_makes_a_page(good, racy, tmp_path):
