@@ -254,6 +254,20 @@ def test_a_newer_order_drops_the_rest_of_a_run_and_a_loaded_run_stays(playground
     assert not playground.feed.is_growing
 
 
+def test_an_error_is_told_and_ends_what_was_being_computed(playground, monkeypatch):
+    def breaks(*_):
+        raise ValueError("planted")
+
+    messages = sent(playground, monkeypatch)
+    for name in ("FIRST_SLICE_S", "SLICE_S", "SHORT_S"):
+        monkeypatch.setattr(f"tinyvllm_lab.widgets.playground.{name}", 0.0)
+    monkeypatch.setattr(playground.feed, "flush", breaks)
+    monkeypatch.setattr(playground.feed, "settle", lambda: messages.append(({"k": "w"}, None)))
+    turn(playground, "max_num_seqs", 3)
+    assert [content["k"] for content, _ in messages][-2:] == ["w", "s"]
+    assert "planted" in messages[-1][0]["error"]
+
+
 def test_real_tokens_on_the_shipped_model():
     knobs = WorkloadKnobs(num_requests=2, rate_per_s=50.0, long_answers=0, hang_ups=0)
     runner = PlaygroundSettings(engine="tiny", workload=knobs).make_runner()

@@ -70,10 +70,11 @@ class Playground(Displayed, ipywidgets.HBox):
     def __init__(self, settings: PlaygroundSettings | None = None, *, size: str = "normal") -> None:
         self.settings = settings or PlaygroundSettings()
         self.runner: EngineRunner | None = None
-        self._opening = WholeRun(self.settings)
-        self._opening.go_on(OPENING_S)
-        self._is_short = self._opening.work_s < SHORT_S
-        self.feed = RunFeed(self._opening.log, is_growing=not self._opening.is_whole)
+        opening = WholeRun(self.settings)
+        opening.go_on(OPENING_S)
+        self._opening = None if opening.is_whole else opening
+        self._is_short = opening.work_s < SHORT_S
+        self.feed = RunFeed(opening.log, is_growing=not opening.is_whole)
         self.page = show(
             *(
                 Panel(self.feed, size=size)
@@ -93,9 +94,9 @@ class Playground(Displayed, ipywidgets.HBox):
         layout = ipywidgets.Layout(flex_flow="row wrap", align_items="flex-start")
         super().__init__([left, right], layout=layout)
         self._say("The run is over: press <b>Run</b> to watch it live, or turn a knob.")
-        self._orders = Orders(self._carry_out, self.feed.tell_error)
+        self._orders = Orders(self._carry_out, self._tell_error)
         cells.register(self, self.feed)
-        if self.feed.is_growing:
+        if self._opening is not None:
             self._order("open")
 
     # ------------------------------------------------------------------- layout
@@ -246,8 +247,15 @@ class Playground(Displayed, ipywidgets.HBox):
             self._begin(order)
         elif name == "reset":
             self._show_whole_run(order)
-        elif name == "open":
-            self._go_on(self._opening, order)
+        elif self._opening is not None:
+            opening, self._opening = self._opening, None
+            self._go_on(opening, order)
+
+    def _tell_error(self, error: Exception) -> None:
+        with self._showing:
+            if self.feed.is_growing:  # nobody goes on with it
+                self.feed.settle()
+        self.feed.tell_error(error)
 
     def _begin(self, order: Order) -> None:
         """A new live run in front of the panels; the one before stops."""
