@@ -180,7 +180,9 @@ def test_it_carries_a_picture_and_refuses_what_it_does_not_know():
         assert LaunchGeometry((30, 500), **more).still().startswith(b"\x89PNG")
     for bad in (
         {"n": 0}, {"n": (0, 4)}, {"block": 2000}, {"grid": (1, 9999)}, {"kernel": "softmin"},
-        {"registers": 300}, {"shared": -1}, {"architecture": 70}, {"size": "x"}, {"look_at": -1},
+        {"n": 1.5}, {"n": (1, 2, 3)}, {"block": "x"}, {"grid": 0}, {"grid": (2.0, 1)},
+        {"registers": 20.5}, {"registers": 300}, {"shared": -1},
+        {"architecture": 70}, {"size": "x"}, {"look_at": -1},
     ):  # fmt: skip
         with pytest.raises(ConfigError):
             LaunchGeometry(**bad)

@@ -197,9 +197,8 @@ def figures(
     blocks, threads = x.grid * y.grid, x.reach * y.reach
     computing = min(x.size, x.reach) * min(y.size, y.reach)
     beyond, elsewhere = threads - computing, launch.elsewhere()
-    resident, share, limiter = 0, 0.0, "launch bounds"
-    if x.block * y.block <= max_threads or x.block * y.block > MOST_THREADS:
-        resident, share, limiter = _residents(architecture, x.block * y.block, registers, shared)
+    of_a_block = x.block * y.block
+    resident, share, limiter = _residents(architecture, of_a_block, registers, shared, max_threads)
     slots = resident * sms
     waves, tail = divmod(blocks, slots) if slots else (0, 0)
     return Figures(
@@ -212,11 +211,13 @@ def figures(
 
 
 def _residents(
-    architecture: int, threads: int, registers: int, shared: int
+    architecture: int, threads: int, registers: int, shared: int, max_threads: int
 ) -> tuple[int, float, str]:
     """Blocks on an SM, share of its warps, and what stops one more."""
     if threads > MOST_THREADS:
         return 0, 0.0, "threads of a block"
+    if threads > max_threads:
+        return 0, 0.0, "launch bounds"
     try:
         found = occupancy(architecture, threads, registers, shared)
     except KernelError:

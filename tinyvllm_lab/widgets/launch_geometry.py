@@ -103,9 +103,9 @@ class LaunchGeometry(Calculator):
         look_at: int | None = None,
         size: str = "normal",
     ) -> None:
-        rows, columns = (1, n) if isinstance(n, int) else n
-        block_x, block_y = _pair(block)
-        grid_x, grid_y = _pair(grid or 1)
+        rows, columns = reversed(_pair("n", n)) if isinstance(n, int) else _pair("n", n)
+        block_x, block_y = _pair("block", block)
+        grid_x, grid_y = _pair("grid", 1 if grid is None else grid)
         choice = {
             "columns": columns, "rows": rows, "block_x": block_x, "block_y": block_y,
             "cover": grid is None, "grid_x": grid_x, "grid_y": grid_y, "stride": grid_stride,
@@ -123,7 +123,7 @@ class LaunchGeometry(Calculator):
                 f"LaunchGeometry: the kernel is {choice['kernel']!r}.", "one of " + ", ".join(known)
             )
         for name, (low, high) in LIMITS.items():
-            if not low <= choice[name] <= high:
+            if type(choice[name]) is not int or not low <= choice[name] <= high:
                 raise ConfigError(
                     f"LaunchGeometry: {name} is {choice[name]!r}.", f"{low:,} to {high:,}"
                 )
@@ -156,8 +156,7 @@ class LaunchGeometry(Calculator):
     @property
     def figures(self) -> Figures:
         """All counts of what the sliders say now."""
-        gpu = self.gpu
-        row = self._kernel
+        gpu, row = self.gpu, self._kernel
         most = row["max_threads"] if row else MOST_THREADS
         return figures(self.launch, gpu["architecture"], gpu["sms"], *self.resources, most)
 
@@ -172,7 +171,7 @@ class LaunchGeometry(Calculator):
         return self.launch.thread(block, thread)
 
     def _ragged_block(self) -> int:
-        """The first block in which some threads compute and some do not; or block 0."""
+        """The first block with threads beyond the elements; or block 0."""
         x, y = self.launch.x, self.launch.y
         at_x, at_y = (a.size // a.block if a.size < a.reach else 0 for a in (x, y))
         return at_y * x.grid + at_x
@@ -204,8 +203,12 @@ class LaunchGeometry(Calculator):
         )
 
 
-def _pair(size: Size) -> tuple[int, int]:
-    return (size, 1) if isinstance(size, int) else size
+def _pair(name: str, size: Size) -> tuple[int, int]:
+    """One number stands for (number, 1)."""
+    sizes = (size, 1) if isinstance(size, int) else size
+    if not isinstance(sizes, tuple) or [type(value) for value in sizes] != [int, int]:
+        raise ConfigError(f"LaunchGeometry: {name} is {size!r}.", "a whole number, or a pair")
+    return sizes
 
 
 def gpu_name(architecture: int) -> str:
