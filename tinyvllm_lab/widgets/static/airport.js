@@ -214,7 +214,7 @@ function drawRequest(surface, scene, actor, working) {
 /** From long to short. @param {import("./state.js").RequestState} record */
 function endWords(record) {
   const reason = REASON_WORDS[record.reason ?? 0];
-  return [`${reason} · ${count(record.numOutput)}`, reason];
+  return [`${reason} · ${count(record.numOutput)}`, reason, ""];
 }
 
 /** @param {[number, number] | undefined} work */
