@@ -78,3 +78,18 @@ def test_it_generates(environment: Path, tmp_path: Path) -> None:
     story = run(environment / "tinyvllm-lab", "generate", "Once upon a time", *flags, cwd=tmp_path)
     assert story.startswith("Once upon a time")
     assert len(story.split()) > 12
+
+
+@pytest.mark.needs("cxx")
+def test_its_kernels_are_built_and_checked(environment: Path, tmp_path: Path) -> None:
+    code = (
+        "import os, torch; os.environ['TINYVLLM_CACHE_DIR'] = 'cache';"
+        "from tinyvllm_lab.kernels import load, op_functions;"
+        "x, weight = torch.randn(3, 40), torch.rand(40);"
+        "out = op_functions('cpu', checked=True)['rms_norm'](x, weight, 1e-5);"
+        "torch.testing.assert_close(out, torch.nn.functional.rms_norm(x, (40,), weight, 1e-5));"
+        "print(load('rmsnorm', backend='cpu').source)"
+    )
+    source = run(environment / "python", "-c", code, cwd=tmp_path).strip()
+    assert Path(source).is_relative_to(environment.parent.resolve())
+    assert list((tmp_path / "cache").rglob("libsimt-*.so"))
