@@ -284,7 +284,7 @@ def frame_still(
 
 def _draw_head(canvas: StillCanvas, title: str, source: str, now: str) -> None:
     x = _PAD + canvas.text(title, _PAD, 18, size=14.5, bold=True) + 10
-    width = _font(10.5).getlength(source) / SCALE
+    width = _length(source, 10.5) / SCALE
     canvas.card(x, 10, width + 14, 16, 8, CARD)
     canvas.text(source, x + 7, 18, size=10.5, colour=SOFT)
     canvas.text(now, WIDTH - _PAD, 18, colour=SOFT, align="right")
@@ -294,7 +294,7 @@ def _legend_places(legend: Sequence[LegendItem], width: float) -> list[tuple[flo
     places = []
     x, y = 0.0, 0.0
     for item in legend:
-        needs = 22 + _font(11.5).getlength(item.label) / SCALE
+        needs = 22 + _length(item.label, 11.5) / SCALE
         if x and x + needs > width:
             x, y = 0.0, y + 18
         places.append((x, y))
@@ -321,10 +321,13 @@ def _draw_legend_item(canvas: StillCanvas, item: LegendItem, x: float, y: float)
 
 def _wrapped(text: str, width: float) -> list[str]:
     lines: list[str] = []
-    font = _font(11.5)
+    used = 0.0
     for word in text.split():
-        if lines and font.getlength(f"{lines[-1]} {word}") <= width * SCALE:
+        needs = _length(f" {word}", 11.5)
+        if lines and used + needs <= width * SCALE:
             lines[-1] += f" {word}"
+            used += needs
         else:
             lines.append(word)
+            used = _length(word, 11.5)
     return lines
