@@ -30,7 +30,7 @@ simt_switch:
     ret
 .size simt_switch,.-simt_switch
 )");
-#elif defined(__aarch64__)  // written from the ABI, not run by us
+#elif defined(__aarch64__)  // run by us under emulation only (qemu, g++ 12)
 asm(R"(
 .text
 .globl simt_switch
