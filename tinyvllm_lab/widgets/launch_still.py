@@ -26,8 +26,8 @@ def launch_legend(found: Figures, block: int) -> list[LegendItem]:
     ]
     wrong = {
         "elements that nobody computes": found.missing,
-        "× threads beyond the array": found.outside,
-        "! threads in another row": found.elsewhere,
+        "threads beyond the array (×)": found.outside,
+        "threads in another row (!)": found.elsewhere,
     }
     items += [LegendItem((WRONG,), f"{words}: {n:,}") for words, n in wrong.items() if n]
     return items
@@ -146,7 +146,7 @@ def _draw_map(canvas: StillCanvas, launch: Launch, block: int, width: float) -> 
     wide, high = _groups(launch)
     columns, rows = -(-launch.x.grid // wide), -(-launch.y.grid // high)
     flat = rows == 1
-    side = (width * 84 / columns) ** 0.5 if flat else min(width / columns, 84 / rows)
+    side = (width * 72 / columns) ** 0.5 if flat else min(width / columns, 84 / rows)
     side = max(4.0, min(34.0, side))
     line = max(1, min(columns, int(width / side))) if flat else columns
     seen = divmod(block, launch.x.grid)
