@@ -188,7 +188,8 @@ class Frame {
     this.now.textContent = run.numSteps
       ? `step ${count(step)} of ${count(run.lastStep)} · ${duration(clock)}${rest}` : "no step yet";
     this.writeLegend(scene);
-    const moves = this.store.playing || this.store.follows;
+    const { playing, follows, status } = this.store;
+    const moves = playing || (follows && status.state === "running");
     if (moves && this.lastDraw - this.lastWords < WORDS_MS) return;
     this.lastWords = this.lastDraw;
     const text = describeStep(run, step, scene.state);
