@@ -101,9 +101,10 @@ def _prepare(events: NDArray[Any], context: Context) -> _Log:
     events = events[np.isin(events["pc"], in_source)]
     pcs, which = np.unique(events["pc"], return_inverse=True)
     chains = [context.lines.chain(int(pc)) for pc in pcs]
-    order = sorted(set(chains), key=_place_of)
-    number = {chain: i for i, chain in enumerate(order)}
-    line_of_pc = np.array([number[chain] for chain in chains], np.int64)
+    by_place = {_place_of(chain): chain for chain in chains}
+    order = [by_place[place] for place in sorted(by_place)]
+    number = {place: i for i, place in enumerate(sorted(by_place))}
+    line_of_pc = np.array([number[_place_of(chain)] for chain in chains], np.int64)
     line = line_of_pc[which] if len(events) else np.zeros(0, np.int64)
     return _Log(events, line, _requests(events), [_source_line(chain) for chain in order])
 
