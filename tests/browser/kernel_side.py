@@ -58,9 +58,10 @@ def first_finish(model_id: str, feed_id: str) -> int | None:
 
 
 def keep_busy(model_id: str, feed_id: str) -> None:
-    """Give a live engine a request that lasts longer than any test watches it."""
+    """Give a live engine a request that lasts longer than a test needs to pause it."""
     runner = _feed(model_id, feed_id).runner
     assert runner is not None
+    runner.pace = runner.pace or 20.0
     runner.add([5, 6, 7, 8], SamplingParams(max_tokens=400, ignore_eos=True))
 
 
