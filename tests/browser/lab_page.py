@@ -37,13 +37,13 @@ async index => {
 _PANELS = """
 ([index, feed, test]) => {
   const roots = document.querySelectorAll(`[data-cell="${index}"] .tvl`);
-  const panels = [...roots].map(e => [e.tinyvllm, e.querySelector('canvas')]);
-  const found = panels.filter(([p]) => p?.feed && (!feed || p.feed === feed));
-  if (test) return found.length > 0 && found.every(([p]) => new Function('p', `return ${test}`)(p));
-  return found.map(([p, canvas]) => ({
+  const panels = [...roots].map(root => root.tinyvllm);
+  const found = panels.filter(p => p?.feed && (!feed || p.feed === feed));
+  if (test) return found.length > 0 && found.every(new Function('p', `return ${test}`));
+  return found.map(p => ({
     name: p.name, feed: p.feed, step: p.step, firstStep: p.firstStep, lastStep: p.lastStep,
     slots: p.slots, waiting: p.waiting, blocks: p.blocks, live: p.live, engine: p.engine,
-    playing: p.playing, words: canvas.getAttribute('aria-label'),
+    isFollower: p.isFollower,
   }));
 }
 """

@@ -83,25 +83,35 @@ class RunPanels:
 
     def drive_replay(self, root: Any, feed: str) -> None:
         """Keys, buttons, the scrubber, a jump and play."""
-        first, last = (self.cell.panels(feed)[0][name] for name in ("firstStep", "lastStep"))
-        second = min(first + 1, last)
+        panel = self.cell.panels(feed)[0]
+        first, last = panel["firstStep"], panel["lastStep"]
+        if not panel["isFollower"]:  # there, keys move the other run of `compare`
+            self.keys(root, feed, first, last)
+        self.buttons(root, feed, first, last)
+        self.scrub(root, feed, first, last)
+        self.jump(root, feed)
+        if not panel["isFollower"]:
+            self.play(root, feed, first, last)
+        self.compare()
+
+    def keys(self, root: Any, feed: str, first: int, last: int) -> None:
+        """To both ends, and from there one step."""
         root.focus()
         for key, step in (
-            *(("Home", first), ("ArrowRight", second), ("ArrowLeft", first)),
+            *(("Home", first), ("ArrowRight", min(first + 1, last)), ("ArrowLeft", first)),
             *(("End", last), ("ArrowLeft", max(last - 1, first))),
         ):
             self.page.keyboard.press(key)
             self.note(feed, step)
+
+    def buttons(self, root: Any, feed: str, first: int, last: int) -> None:
+        """The same with the mouse."""
         for name, step in (
-            *(("First step", first), ("One step on", second), ("One step back", first)),
-            ("Newest step", last),
+            *(("First step", first), ("One step on", min(first + 1, last))),
+            *(("One step back", first), ("Newest step", last)),
         ):
             _press(root, name)
             self.note(feed, step)
-        self.scrub(root, feed, first, last)
-        self.jump(root, feed)
-        self.play(root, feed, first, last)
-        self.compare()
 
     def scrub(self, root: Any, feed: str, first: int, last: int) -> None:
         """Click on the scrubber, a third from its left."""

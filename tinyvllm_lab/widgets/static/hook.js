@@ -30,6 +30,7 @@ export function publish(name, frame) {
     get drawn() { return frame.drawn; },
     get playing() { return frame.store.playing; },
     get live() { return frame.store.follows; },
+    get isFollower() { return frame.store.link?.follower === frame.store; },
     get engine() { return frame.store.status.state; },
     get focus() { return frame.store.focus; },
     get blocks() { return blocksByState(frame); },
