@@ -49,6 +49,16 @@ class Lab:
         (self.root / folder).mkdir(exist_ok=True)
         return os.path.relpath(shutil.copy(path, self.root / folder), self.root)
 
+    def shutdown_all(self) -> None:
+        """End the kernels of all notebooks that were opened."""
+        for session in json.loads(self._ask("GET", "api/sessions")):
+            self._ask("DELETE", f"api/sessions/{session['id']}")
+
+    def _ask(self, method: str, path: str) -> bytes:
+        headers = {"Authorization": f"token {self.token}"}
+        request = urllib.request.Request(f"{self.url}/{path}", headers=headers, method=method)
+        return urllib.request.urlopen(request, timeout=START_S).read()
+
     @contextmanager
     def setting(self, plugin: str, **values: Any) -> Iterator[None]:
         """A setting of JupyterLab for the pages that are opened meanwhile."""
