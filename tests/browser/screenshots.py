@@ -34,20 +34,15 @@ AROUND = """margin => {
 
 IMPORTS = """
 from tinyvllm_lab import recorded_run
+from tinyvllm_lab.kernels import recorded_xray
 from tinyvllm_lab.paths import assets_dir
 from tinyvllm_lab.widgets import *
 """
 
 X_RAY = """
-import torch
-from tinyvllm_lab.kernels import OPS, load, xray
-x = torch.linspace(-1, 1, 4096).view(4, 1024)
-def look(version):
-    (launch,) = OPS["rms_norm"].work(x, x[0] + 2, 1e-5, version=version).launches
-    function = load(launch.file, backend="cpu").get_function(launch.kernel)
-    size = {"grid": launch.grid, "block": launch.block, "shared": launch.shared}
-    return xray(function, *launch.args, **size)
-KernelXRay({name: look(name) for name in ("tree", "warp")}, step=14, size=SIZE)
+KernelXRay(
+    {name: recorded_xray(f"rmsnorm_{name}_f32") for name in ("tree", "warp")}, step=10, size=SIZE
+)
 """
 CURVE = """
 explorer = LatencyThroughput(size=SIZE)
