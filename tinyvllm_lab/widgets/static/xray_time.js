@@ -30,7 +30,7 @@ export class XRayTime {
     for (let n = 0; n < run.warps; n++) {
       const y = n * (this.row + 1.5);
       surface.rect(this.left, y, this.pitch * this.ticks, this.row, theme.empty);
-      if (labelled || n === 0) surface.text(labelled ? `warp ${n}` : "warps", 3, y + this.row / 2, { size: Math.min(size * 0.9, this.row + 2), colour: n === warp ? theme.text : theme.soft, weight: n === warp ? 700 : 400 });
+      if (labelled || n === 0) surface.text(labelled ? `warp ${n}` : "warps", 3, Math.max(y + this.row / 2, size * 0.5), { size: Math.min(size * 0.9, this.row + 2), colour: n === warp ? theme.text : theme.soft, weight: n === warp ? 700 : 400 });
     }
     for (let i = 0; i < page.steps; i++) {
       const { fill } = LOOKS[KINDS[run.kind[i]]];
