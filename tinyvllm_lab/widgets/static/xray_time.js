@@ -23,14 +23,14 @@ export class XRayTime {
     this.left = size * LEFT;
     this.ticks = Math.max(1, page.ticks);
     this.pitch = Math.min((width - this.left - 2) / this.ticks, size * 1.6);
-    this.row = run.warps > 16 ? 4 : run.warps > 4 ? size * 0.7 : size;
+    this.row = run.warps > 16 ? 4 : run.warps > 8 ? size * 0.7 : size * 0.9;
     const height = run.warps * (this.row + 1.5);
     surface.begin(width, Math.ceil(height + size * 1.5), theme);
     const labelled = this.row >= size * 0.6;
     for (let n = 0; n < run.warps; n++) {
       const y = n * (this.row + 1.5);
       surface.rect(this.left, y, this.pitch * this.ticks, this.row, theme.empty);
-      if (labelled || n === 0) surface.text(labelled ? `warp ${n}` : "warps", 3, Math.max(y + this.row / 2, size * 0.5), { size: Math.min(size * 0.9, this.row + 2), colour: n === warp ? theme.text : theme.soft, weight: n === warp ? 700 : 400 });
+      if (labelled || n === 0) surface.text(labelled ? `warp ${n}` : "warps", 3, Math.max(y + this.row / 2, size * 0.5), { size: Math.min(size * 0.9, this.row + 0.5), colour: n === warp ? theme.text : theme.soft, weight: n === warp ? 700 : 400 });
     }
     for (let i = 0; i < page.steps; i++) {
       const { fill } = LOOKS[KINDS[run.kind[i]]];
