@@ -93,7 +93,7 @@ def test_the_excerpt_is_the_functions_that_ran(good):
     (part,) = excerpts(good)
     lines = SOURCE.replace("BARRIER", "    __syncthreads();").splitlines()
     assert part.lines == lines[part.first - 1 : part.first - 1 + len(part.lines)]
-    assert part.lines[0].startswith("__device__")
+    assert part.lines[0].startswith('extern "C"')
     assert part.lines[-1] == "}"
 
 

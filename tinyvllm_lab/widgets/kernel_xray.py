@@ -81,6 +81,7 @@ class KernelXRay(Displayed, anywidget.AnyWidget):
         for page in pages:
             page["start"] = min(page["start"] if step is None else step, max(page["ticks"] - 1, 0))
         self._starts = [page["start"] for page in pages]
+        self._titles = [title or f"Kernel x-ray: {xray.kernel}" for xray in self.xrays.values()]
         kernels = dict.fromkeys(xray.kernel for xray in self.xrays.values())
         super().__init__(
             name=name,
@@ -107,8 +108,8 @@ class KernelXRay(Displayed, anywidget.AnyWidget):
     def still_image(self) -> Image.Image:
         """The same as an image of Pillow."""
         captions = [*[""] * (len(self._shown) - 1), self.caption]
-        shown = zip(self._shown, self._starts, captions, strict=True)
-        images = [still_of(self.title, run, start, caption) for run, start, caption in shown]
+        shown = zip(self._titles, self._shown, self._starts, captions, strict=True)
+        images = [still_of(*one) for one in shown]
         sheet = Image.new("RGB", (images[0].width, sum(i.height for i in images)), "#ffffff")
         top = 0
         for image in images:

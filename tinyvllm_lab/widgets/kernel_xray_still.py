@@ -146,6 +146,8 @@ class _Still:
             indent = len(text) - len(text.lstrip())
             x = _TEXT_LEFT + indent * 4.2
             width = canvas.text(text.strip(), x, y + 7.5, size=11, most=INNER_WIDTH - x - 4)
+            if n == 0 or self.lines[n - 1][0] != file:
+                canvas.text(file, INNER_WIDTH - 4, y + 7.5, size=10, colour=SOFT, align="right")
             for finding in self._findings_at(file, number):
                 self._draw_mark(canvas, finding, number, x + width + 10, y)
 

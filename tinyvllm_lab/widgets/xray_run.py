@@ -137,14 +137,19 @@ def excerpts(xray: XRay) -> list[Excerpt]:
     """The parts of the source that something happened in, with the functions around them."""
     found = []
     for file, lines in xray.sources.items():
-        touched = {one.number for one in xray.lines if one.file == file}
-        for finding in xray.findings:
-            for place in (finding.place, finding.other):
-                if place and place.file == file and place.line:
-                    touched.add(place.line)
+        touched = {number for name, number in _told(xray) if name == file and number}
         shown = sorted({n for number in touched for n in _around(lines, number)})
         found += [Excerpt(file, run[0], [lines[n - 1] for n in run]) for run in _runs(shown)]
     return sorted(found, key=lambda one: (one.file != _main_file(xray), one.file, one.first))
+
+
+def _told(xray: XRay) -> set[tuple[str, int]]:
+    """File and number of the lines with a cost, a barrier, a warp operation or a finding."""
+    costs = {access.line for access in xray.accesses}
+    costs |= {one.line for one in xray.activity if one.barriers or one.warp_operations}
+    lines = [xray.lines[n] for n in costs] or xray.lines
+    places = [place for f in xray.findings for place in (f.place, f.other) if place]
+    return {(one.file, one.number) for one in lines} | {(p.file, p.line) for p in places}
 
 
 def _main_file(xray: XRay) -> str:
