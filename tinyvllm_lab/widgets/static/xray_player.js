@@ -14,6 +14,7 @@ export class XRayPlayer {
     this.ticks = 0;
     this.speed = 5;
     this.playing = false;
+    this.plays = 0; // how often it was started: an old loop ends when a new one begins
     /** @type {Record<string, number[]>} */
     this.jumps = { barrier: [], finding: [] };
     this.element = document.createElement("div");
@@ -88,8 +89,9 @@ export class XRayPlayer {
   /** Goes on with the browser's frames, so that a hidden page costs nothing. */
   run() {
     let last = performance.now();
+    const mine = (this.plays += 1);
     const frame = (/** @type {number} */ now) => {
-      if (!this.playing || this.signal.aborted) return;
+      if (!this.playing || this.signal.aborted || mine !== this.plays) return;
       const steps = Math.floor(((now - last) / 1000) * this.speed);
       if (steps > 0) {
         last = steps > 10 ? now : last + (1000 * steps) / this.speed;
