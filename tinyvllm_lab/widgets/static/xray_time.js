@@ -6,7 +6,7 @@ import { mix } from "./theme.js";
 import { LOOKS } from "./xray_view.js";
 import { KINDS } from "./xray_run.js";
 
-const LEFT = 4.4; // widths of a digit line, for the labels
+const LEFT = 4.4; // room for the names of the warps, in sizes of text
 
 export class XRayTime {
   constructor() {
