@@ -201,9 +201,9 @@ class Frame {
     this.theme ??= this.readTheme();
     const { run, theme, size, warp, thread, lines } = this;
     const { tick } = this.player;
-    const scene = { run, tick, warp, width, size, theme, thread, line: lines.size === 1 ? [...lines][0] : -1 };
+    const scene = { run, tick, warp, width, size, theme, thread, lines };
     this.drawView(scene);
-    this.time.draw(this.timeSurface, { ...scene, width: this.strip.clientWidth, lines });
+    this.time.draw(this.timeSurface, { ...scene, width: this.strip.clientWidth });
     this.markSource();
     this.write();
     this.draws += 1;

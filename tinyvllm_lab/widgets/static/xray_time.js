@@ -16,7 +16,7 @@ export class XRayTime {
     this.ticks = 1;
   }
 
-  /** @param {Surface} surface @param {import("./xray_view.js").XRayScene & {lines: Set<number>}} scene */
+  /** @param {Surface} surface @param {import("./xray_view.js").XRayScene} scene */
   draw(surface, scene) {
     const { run, tick, warp, width, size, theme, lines } = scene;
     const { page } = run;

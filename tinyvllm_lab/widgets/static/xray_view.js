@@ -26,7 +26,7 @@ export const LOOKS = {
  * @property {number} width
  * @property {number} size px of normal text
  * @property {Theme} theme
- * @property {number} line index of the line that is pointed at; -1: none
+ * @property {Set<number>} lines that are pointed at, by index
  * @property {number} thread that is pointed at; -1: none
  */
 
@@ -191,10 +191,10 @@ export class XRayView {
 
   /** Each array as a strip: what is touched now, and was before. @param {Surface} surface @param {XRayScene} scene @param {number} top */
   drawArrays(surface, scene, top) {
-    const { run, tick, width, size, theme, line } = scene;
+    const { run, tick, width, size, theme, lines } = scene;
     heading(surface, "Arrays: touched now (full), before by this block (pale)", top, size, width);
     const label = size * 9.5;
-    const touched = touches(run, tick, line);
+    const touched = touches(run, tick, lines);
     let y = top + size * 1.5;
     run.page.arrays.slice(0, MOST_ARRAYS).forEach((array, number) => {
       surface.text(array.name, 0, y + size * 0.45, { size: size * 0.95, mono: true, max: label - size * 4.6, weight: touched.lined.has(number) ? 700 : 400 });
@@ -261,8 +261,8 @@ function bytes(count) {
   return `${value >= 100 || Number.isInteger(value) ? Math.round(value) : value.toFixed(1)} ${["B", "KiB", "MiB"][power]}`;
 }
 
-/** Bins of the arrays touched in this step and before, and arrays that a line touches. @param {XRayRun} run @param {number} tick @param {number} line */
-function touches(run, tick, line) {
+/** Bins of the arrays touched in this step and before, and arrays that lines touch. @param {XRayRun} run @param {number} tick @param {Set<number>} lines */
+function touches(run, tick, lines) {
   /** @type {Map<number, string>} */
   const now = new Map();
   const before = new Set();
@@ -271,7 +271,7 @@ function touches(run, tick, line) {
   for (let i = 0; i < run.page.steps; i++) {
     const array = run.array[i] | 0;
     if (array < 0) continue;
-    if (run.line[i] === line) lined.add(array);
+    if (lines.has(run.line[i])) lined.add(array);
     if (i >= end || array >= MOST_ARRAYS) continue;
     const { nbytes } = run.page.arrays[array];
     for (let at = run.begins[i]; at < run.begins[i + 1]; at++) {
