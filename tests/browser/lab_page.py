@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyvllm_lab.course import notebook_format
-from tinyvllm_lab.course.notebook_run import NotebookRun, panel_cells
+from tinyvllm_lab.course.notebook_run import NotebookRun
 
 IDLE_MS = 60_000
 WIDGET_TROUBLE = "error (displaying|creating|rendering) widget|model not found"
@@ -123,10 +123,6 @@ class Notebook:
         """A cell, scrolled to the top of the page."""
         self.page.evaluate(_SHOW, index)
         return Cell(self, index)
-
-    def panel_cells(self) -> list[int]:
-        """Cells with the tag `panel`."""
-        return panel_cells(notebook_format.read(self.path))
 
     def trouble(self) -> list[str]:
         """What the page says about widgets that it cannot show."""
