@@ -166,11 +166,18 @@ def measure_a_slider_on_the_chat_preset(notebook, page):
     )
 
 
+def first_paint(notebook, page, cell) -> float:
+    """ms, in a notebook that shows nothing yet."""
+    value(notebook, page, "import ipywidgets\nipywidgets.Widget.close_all()\nprint(0)")
+    page.wait_for_timeout(200)
+    return page.evaluate(PAINT, list(cell))
+
+
 def measure_first_paint(notebook, page):
     cells = {panel: (f"{panel}(log)", [module(panel)]) for panel in PANELS}
     cells["Playground"] = ("playground = Playground()\nplayground", MODULES)
     for name, cell in cells.items():
-        times = sorted(page.evaluate(PAINT, list(cell)) for _ in range(PAINTS))
+        times = sorted(first_paint(notebook, page, cell) for _ in range(PAINTS))
         print(
             f"cell run to first pixels, {name}: {in_words(times)}; "
             f"at most 500: {met(statistics.median(times) <= 500)}"

@@ -63,9 +63,13 @@ def encode(values: Column) -> bytes:
     the top bit says that another byte follows.
     """
     numbers = ((values << 1) ^ (values >> 63)).view(np.uint64)  # [n]
+    largest = int(numbers.max(initial=0))
+    if largest <= _PAYLOAD:  # most columns: a byte a number
+        return numbers.astype(np.uint8).tobytes()
     sizes = np.ones(len(numbers), np.int64)
     for k in range(1, _MAX_BYTES):
-        sizes += numbers >= np.uint64(1 << (_SHIFT * k))
+        if largest >> (_SHIFT * k):
+            sizes += numbers >= np.uint64(1 << (_SHIFT * k))
     starts = np.cumsum(sizes) - sizes
     out = np.empty(int(sizes.sum()), np.uint8)
     for k in range(int(sizes.max(initial=0))):
