@@ -102,6 +102,18 @@ def test_the_still_shows_the_requests_that_run(run):
         assert min(np.abs(np.array(list(seen)) - colour).sum(axis=1)) < 12
 
 
+def test_the_page_opens_where_the_still_stands():
+    log, other = (simulate(chat(8), config=EngineConfig()).log for _ in range(2))
+    feed = RunFeed(log)
+    assert feed.start_step == feed.opening_step == busiest_step(log) != 7
+    Airport(feed, still_step=7)
+    assert feed.start_step == feed.opening_step == 7
+    BlockMap(feed)
+    assert feed.opening_step == 7
+    feed.show(other)
+    assert feed.opening_step == busiest_step(other)
+
+
 def test_all_panels_of_a_run_share_one_feed(run, tmp_path):
     assert Airport(run).feed is BlockMap(run.log).feed is RunFeed.of(run.engine)
     path = save(run.log, tmp_path / "run.tvt")

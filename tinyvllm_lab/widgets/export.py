@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tinyvllm_lab.errors import ConfigError
 from tinyvllm_lab.widgets.esm import page_script
-from tinyvllm_lab.widgets.moment import busiest_step
 from tinyvllm_lab.widgets.picture import encode_run
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def _feed(feed: RunFeed) -> dict[str, Any]:
     return {
         "feed_id": feed.feed_id,
         "run_data": base64.b64encode(data).decode(),
-        "start_step": busiest_step(feed.event_log),
+        "start_step": feed.opening_step,
         "is_live": False,
         "pace": None,
         "status": {"state": "", "error": "", "traceback": ""},

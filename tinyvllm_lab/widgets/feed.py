@@ -71,13 +71,14 @@ class RunFeed(anywidget.AnyWidget):
         self._status = self._read_status()
         self._run_number = 0
         self._moment: tuple[int, int, Moment] | None = None
+        self._opening: int | None = None
         add_texts(self.source, self.event_log.first_event)
         data, next_event = encode_run(self.event_log)
         self._stream = PictureStream(self.event_log, next_event)
         super().__init__(
             feed_id=uuid.uuid4().hex,
             run_data=data,
-            start_step=busiest_step(self.event_log),
+            start_step=self.opening_step,
             is_live=self._can_go_on(),
             pace=getattr(self.runner, "pace", None),
             status=self._status,
@@ -110,6 +111,15 @@ class RunFeed(anywidget.AnyWidget):
         is_fed = self.is_growing or self._can_go_on()
         return not is_fed and self._stream.next_event != self.event_log.num_events
 
+    @property
+    def opening_step(self) -> int:
+        """The step that a page shows first: the one asked for, or else the busiest."""
+        return busiest_step(self.event_log) if self._opening is None else self._opening
+
+    def open_at(self, step: int) -> None:
+        """Show this step first; a run that is live shows its newest one all the same."""
+        self._opening = self.start_step = step
+
     def show(self, source: Any, *, is_growing: bool = False) -> None:
         """Show another run in the same panels; the engine of the one before stops.
 
@@ -125,7 +135,7 @@ class RunFeed(anywidget.AnyWidget):
         with self._sending:
             old, self.source = self.source, opened
             self.event_log, self.runner = opened.log, opened.runner
-            self._moment = None
+            self._moment = self._opening = None
             self.is_growing = is_growing
             self._status = self._read_status()
             self._run_number += 1
@@ -227,7 +237,7 @@ class RunFeed(anywidget.AnyWidget):
             "n": number,
             "run": self._run_number,
             "live": self._can_go_on(),
-            "start": busiest_step(self.event_log),
+            "start": self.opening_step,
             "pace": getattr(self.runner, "pace", None),
             "whole": not self.is_growing,
         }
@@ -235,8 +245,7 @@ class RunFeed(anywidget.AnyWidget):
 
     def _send_whole(self) -> None:
         """The page has all of the run if it has all messages up to this one."""
-        start = busiest_step(self.event_log)
-        self.send({"k": "w", "n": self._stream.number, "start": start})
+        self.send({"k": "w", "n": self._stream.number, "start": self.opening_step})
 
     def _watch_runner(self) -> None:
         assert self.runner is not None

@@ -49,7 +49,7 @@ class Panel(Displayed, anywidget.AnyWidget):
         size: "normal", or "presenter" for a projector.
         controls: show play, step, scrub, speed and jump.
         name: of the page's debug hook `window.__tinyvllm[name]`; None: the panel's name.
-        still_step: the step that the still shows; None: the busiest one.
+        still_step: the step that the still shows, and the page at first; None: the busiest one.
         options: for the panel, by name.
 
     Attributes:
@@ -90,6 +90,8 @@ class Panel(Displayed, anywidget.AnyWidget):
         _check(type(self).__name__, size, options, self.default_options)
         self.feed = RunFeed.of(run)
         self.still_step = still_step
+        if still_step is not None:
+            self.feed.open_at(still_step)
         super().__init__(
             feed_id=self.feed.feed_id,
             name=name or self.module,
