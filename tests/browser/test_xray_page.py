@@ -50,8 +50,8 @@ def test_it_opens_at_the_race_and_goes_there_again(opened, panel):
     opened.locator(".tvl-finding").first.click()
     assert opened.evaluate(f"{HOOK}.step") == run.start
     finding = panel.xrays["broken"].findings[0]
-    line = opened.locator('.tvl-code-line[data-now="chosen"] .tvl-code-number')
-    assert line.inner_text() == str(finding.line)
+    chosen = '.tvl-code-line[data-now="chosen"] .tvl-code-number'  # drawn in the next frame
+    opened.locator(chosen, has_text=str(finding.line)).wait_for()
 
 
 def test_keys_and_playing(opened):
