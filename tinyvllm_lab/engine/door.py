@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from tinyvllm_lab.cache import KVAllocator
 from tinyvllm_lab.engine.config import EngineConfig
@@ -67,14 +67,15 @@ def _check_memory(name: str, kv_tokens: int, memory: KVAllocator) -> None:
         )
 
 
-def _check_ids(name: str, field: str, ids: Iterable[int], vocab_size: int | None) -> None:
+def _check_ids(name: str, field: str, ids: Collection[int], vocab_size: int | None) -> None:
     limit = vocab_size or 1 << 62
-    bad = [i for i in ids if type(i) is not int or not 0 <= i < limit]
-    if bad:
-        raise RequestRefused(
-            f"{name} has {bad[0]!r} in its {field}.",
-            f"token ids from 0 to {limit - 1}" if vocab_size else "token ids, 0 or more",
-        )
+    if not ids or (set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < limit):
+        return
+    bad = next(i for i in ids if type(i) is not int or not 0 <= i < limit)
+    raise RequestRefused(
+        f"{name} has {bad!r} in its {field}.",
+        f"token ids from 0 to {limit - 1}" if vocab_size else "token ids, 0 or more",
+    )
 
 
 def too_long_for_a_step(requests: Sequence[Request], config: EngineConfig) -> list[Request]:

@@ -234,9 +234,10 @@ function labelRequest(surface, box, look, size, texts) {
   if (look.pattern !== "plain") surface.card(x + 3, y0 - size * 0.7, textWidth, size * 1.4, 3, look.fill);
   surface.text(label, x + 6, y0, { size, weight: 650, colour: look.ink, max: w - 8 });
   const room = w - 16 - textWidth;
+  if (room < size * 2.5) return;
   const options = { size: size * 0.92, colour: look.ink, align: /** @type {const} */ ("right"), max: room };
   const words = surface.roomFor(texts, room, options);
-  if (!words || room < size * 2.5) return;
+  if (!words) return;
   const wordsWidth = Math.min(room, words.length * size * 0.52 + 8);
   if (look.pattern !== "plain") {
     surface.card(x + w - wordsWidth - 3, y0 - size * 0.7, wordsWidth, size * 1.4, 3, look.fill);
@@ -255,7 +256,7 @@ function drawProgress(surface, record, look, { x, y, w, h }) {
   surface.ctx.save();
   surface.ctx.globalAlpha *= 0.35;
   surface.rect(x + 5, top, full, height, look.ink);
-  surface.ctx.restore();
+  surface.restore();
   surface.rect(x + 5, top, full * Math.min(1, record.numComputed / total), height, look.ink);
   surface.rect(x + 5 + (full * record.promptTokens) / total - 0.75, top - 2, 1.5, height + 3, look.ink);
 }
@@ -298,7 +299,7 @@ function drawGauge(surface, { size, theme }, x, y, w, name, notes, parts) {
     surface.rect(left, top, w * Number(share), height, String(colour));
     left += w * Number(share);
   }
-  surface.ctx.restore();
+  surface.restore();
 }
 
 export default definePanel(() => new Airport());

@@ -101,7 +101,7 @@ class BlockTable {
     surface.ctx.rect(x, y, w * share, h);
     surface.ctx.clip();
     surface.card(x, y, w, h, 4, look.fill);
-    surface.ctx.restore();
+    surface.restore();
     const ink = share > 0.5 ? look.ink : theme.text;
     const centred = { size, weight: 600, align: /** @type {const} */ ("center"), max: w - 4, mono: true };
     surface.splitText(String(block), x + w / 2, y + h / 2, x + w * share, [look.ink, theme.text], centred);

@@ -25,6 +25,7 @@ export class Surface {
     this.patterns = new Map();
     /** @type {Map<string, number>} of texts that were drawn, by font and text */
     this.widths = new Map();
+    this.font = ""; // the context's; to set it is slow
   }
 
   /** @param {number} width @param {number} height @param {Theme} theme */
@@ -38,7 +39,7 @@ export class Surface {
       canvas.style.height = `${height}px`;
     }
     if (scale !== this.scale) this.patterns.clear();
-    Object.assign(this, { width, height, scale, theme });
+    Object.assign(this, { width, height, scale, theme, font: "" });
     ctx.setTransform(scale, 0, 0, scale, 0, 0);
     ctx.globalAlpha = 1;
     ctx.clearRect(0, 0, width, height);
@@ -79,12 +80,24 @@ export class Surface {
     ctx.setLineDash([]);
   }
 
+  /** What was saved by the context's `save`, and its font with it. */
+  restore() {
+    this.ctx.restore();
+    this.font = "";
+  }
+
+  /** @param {TextOptions} options @returns {string} */
+  setFont(options) {
+    const font = fontOf(options);
+    if (font !== this.font) this.ctx.font = this.font = font;
+    return font;
+  }
+
   /** @param {string} text @param {number} x @param {number} y @param {TextOptions} [options] @returns {number} its width */
   text(text, x, y, options = {}) {
     const { ctx } = this;
     const { align = "left", base = "middle", max } = options;
-    const font = fontOf(options);
-    ctx.font = font;
+    const font = this.setFont(options);
     ctx.textAlign = align;
     ctx.textBaseline = base;
     ctx.fillStyle = options.colour ?? this.theme?.text ?? "#000";
@@ -107,9 +120,8 @@ export class Surface {
 
   /** The first of some texts that is not too wide, else the last. @param {string[]} texts from long to short @param {number} max @param {TextOptions} options */
   roomFor(texts, max, options) {
-    const { ctx } = this;
-    ctx.font = fontOf(options);
-    return texts.find((text) => ctx.measureText(text).width <= max) ?? texts[texts.length - 1];
+    const font = this.setFont(options);
+    return texts.find((text) => this.widthOf(text, font) <= max) ?? texts[texts.length - 1];
   }
 
   /** A text on two colours: left of `edge` in one ink, right of it in another.
@@ -122,7 +134,7 @@ export class Surface {
       ctx.rect(side ? edge : 0, 0, side ? width : edge, height);
       ctx.clip();
       this.text(text, x, y, { ...options, colour });
-      ctx.restore();
+      this.restore();
     });
   }
 

@@ -66,7 +66,7 @@ class SlotTimeline {
     drawBatch(surface, scene, layout);
     drawFuture(surface, scene, layout);
     for (let slot = 0; slot < layout.rows; slot++) drawLabels(surface, scene, layout, slot);
-    ctx.restore();
+    surface.restore();
     drawAxis(surface, scene, layout);
   }
 
@@ -147,7 +147,7 @@ function drawSeats(surface, { width, size, theme }, { left, top, row, rows }) {
   ctx.translate(size * 0.7, top + (rows * row) / 2);
   ctx.rotate(-Math.PI / 2);
   surface.text("seat", 0, 0, { size, colour: theme.soft, align: "center" });
-  ctx.restore();
+  surface.restore();
 }
 
 /** @param {Surface} surface @param {Scene} scene @param {Layout} layout @param {number} slot */

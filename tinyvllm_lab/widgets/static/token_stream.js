@@ -123,9 +123,7 @@ function statusWords(record) {
 function drawTokens(surface, scene, request, box) {
   const { run, size, theme } = scene;
   const { ids, isNew } = tokensOf(scene, request);
-  const { ctx } = surface;
-  ctx.font = `400 ${size}px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace`;
-  const advance = ctx.measureText("0").width;
+  const advance = surface.widthOf("0", surface.setFont({ size, mono: true }));
   /** @type {[string, number][]} */
   const pieces = [];
   let room = box.w;
