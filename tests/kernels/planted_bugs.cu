@@ -155,6 +155,11 @@ extern "C" __global__ void local_array_too_small(float* out, int n) {
     out[threadIdx.x] = kept[n % 4];
 }
 
+extern "C" __global__ void above_the_stack(float* out, int far) {
+    volatile float local = out[0];
+    out[0] = (&local)[far];  // BUG out_of_bounds
+}
+
 extern "C" __global__ void misaligned_vector(float* out, const float* x) {
     const float4 v = *reinterpret_cast<const float4*>(x + 1);  // BUG misaligned x
     out[threadIdx.x] = v.x + v.y + v.z + v.w;

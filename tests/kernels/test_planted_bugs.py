@@ -62,6 +62,7 @@ LAUNCHES: dict[str, tuple] = {
     "shared_through_pointer": ((f32(32),), 1, 32, 0),
     "dynamic_shared_too_small": ((f32(64), f32(64)), 1, 64, 200),
     "local_array_too_small": ((f32(32), 5), 1, 32, 0),
+    "above_the_stack": ((f32(1), 50_000), 1, 1, 0),  # 200 kB: a fiber's stack has 256 KiB
     "misaligned_vector": ((f32(32), f32(32)), 1, 32, 0),
     "write_through_const": ((f32(32), f32(32)), 1, 32, 0),
     "histogram_without_atomics": ((i32(*[0] * 8), i32(*[3] * 64)), 1, 64, 0),

@@ -27,7 +27,8 @@ Checker::Checker(CheckRequest& request, ReportLog& log)
 void Checker::on_access(const void* p, int size, Access kind, const void* pc, bool aligned) {
     const uint64_t address = reinterpret_cast<uint64_t>(p),
                    end = address + static_cast<uint64_t>(size);
-    if (on_own_stack(p) || address - reinterpret_cast<uint64_t>(&ids) < sizeof ids) return;
+    if (on_own_stack(p, this_block->stack())) return;
+    if (address - reinterpret_cast<uint64_t>(&ids) < sizeof ids) return;
     last_pc_ = pc;
     ++request_.num_accesses;
     check_time(pc);

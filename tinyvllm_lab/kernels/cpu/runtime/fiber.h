@@ -10,10 +10,12 @@ namespace simt {
 constexpr size_t kStackBytes = 256 << 10;
 constexpr size_t kGuardBytes = 4 << 10;  // an unmapped page below: overflow crashes, not corrupts
 
-// Is this a local variable of the running fiber? Its frames lie above the one that asks.
-inline bool on_own_stack(const void* address) {
+// Is this a local variable of the fiber that runs on the stack with this bottom? Its frames lie
+// above the one that asks, and end with the stack: right above it may lie an array of the kernel.
+inline bool on_own_stack(const void* address, const char* bottom) {
     const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
-    return reinterpret_cast<uintptr_t>(address) - here < kStackBytes;
+    const auto top = reinterpret_cast<uintptr_t>(bottom) + kStackBytes;
+    return reinterpret_cast<uintptr_t>(address) - here < top - here;
 }
 
 // Saves the running fiber's registers on its stack and its stack pointer in *save, then runs `load`.
