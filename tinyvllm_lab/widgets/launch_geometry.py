@@ -45,7 +45,8 @@ CARDS = {
     75: ("T4", 40), 80: ("A100", 108), 86: ("RTX 3090", 82), 89: ("RTX 4090", 128),
     90: ("H100", 132), 100: ("B200", 148), 120: ("RTX 5090", 170),
 }  # fmt: skip
-"""Architecture -> a card that has it, and its SMs (NVIDIA's papers on each; of H100s the SXM)."""
+"""Architecture -> a card that has it, and its SMs (of H100s the SXM). The counts come from memory
+and public copies, B200's from a third party's table; none was checked against NVIDIA's papers."""
 
 LIMITS = {
     "columns": (1, 2**20), "rows": (1, 4096), "block_x": (1, 1024), "block_y": (1, 64),
@@ -56,8 +57,9 @@ LIMITS = {
 
 CAPTION = (
     "Computed, not measured. Limits of an SM: CUDA C++ programming guide, compute capabilities; "
-    "registers and shared memory of the course's kernels: ptxas of CUDA 13.0. Waves are counted as "
-    "if all blocks took equally long and started together."
+    "registers and shared memory of the course's kernels: ptxas of CUDA 13.0; SMs of a card: "
+    "public figures, not checked against NVIDIA's papers. Waves are counted as if all blocks took "
+    "equally long and started together."
 )
 
 Size = int | tuple[int, int]
